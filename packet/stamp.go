@@ -5,8 +5,8 @@ import "encoding/binary"
 // The payload stamp is how a packet tells its plan to whoever receives it. All fields are big endian.
 //
 //	full, 48 bytes                                  report, bytes 48-63 where the payload has room
-//	 0  magic 0xB1A5                                48  packets of this flow the server has received
-//	 2  version (1)                                 56  window: bit k set = flow packet (newest - k) was received
+//	 0  magic 0xB1A5                                48  distinct packets of this flow received by the server, 0 = no report
+//	 2  version (1)                                 56  window: bit k set = flow packet (this one - k) was received, 0 = unknown
 //	 3  epoch of the run (warm-up, round, ...)
 //	 4  worker                                      compact, 16 bytes, for minimum-size packets
 //	 6  stride: flows of this worker, 0 = unknown    0  magic 0xB2
@@ -41,12 +41,16 @@ type Stamp struct {
 	Planned, Sent int64
 	// ServerReceived and ServerSent are ns of the server's clock, 0 where no server filled them.
 	ServerReceived, ServerSent int64
-	// ServerCount and ServerWindow are the server's report on this flow; HasReport tells whether it was there.
+	// ServerCount and ServerWindow are the server's report on this flow; HasReport tells whether a server has filled it in.
 	ServerCount, ServerWindow uint64
 	HasReport                 bool
 	// Compact tells which form it was.
 	Compact bool
 }
+
+// The report counts within a flow: packet n of it is the one with seq/stride = n. A server fills the window only into replies to
+// the newest packet of the flow, so bit 0 is then the packet replied to and always set; a reply to a packet that came late, came
+// twice, or has stride 0, carries the count alone.
 
 // PutStamp writes the sender's part of the full stamp into b, which has at least StampBytes, and clears the server's part.
 func PutStamp(b []byte, s *Stamp) {
@@ -101,19 +105,24 @@ func ParseStamp(b []byte, now int64, s *Stamp) bool {
 	s.ServerReceived = int64(binary.BigEndian.Uint64(b[32:]))
 	s.ServerSent = int64(binary.BigEndian.Uint64(b[40:]))
 	s.Compact = false
-	s.HasReport = len(b) >= StampBytes+ReportBytes
-	if s.HasReport {
+	s.ServerCount, s.ServerWindow = 0, 0
+	if len(b) >= StampBytes+ReportBytes {
 		s.ServerCount, s.ServerWindow = binary.BigEndian.Uint64(b[48:]), binary.BigEndian.Uint64(b[56:])
-	} else {
-		s.ServerCount, s.ServerWindow = 0, 0
 	}
+	s.HasReport = s.ServerCount != 0
 	return true
 }
 
-// PutServer writes a server's part into a payload that carries a full stamp: receive and send time, and the flow's count and
-// window where there is room. It does nothing to a compact stamp.
+// BeginsStamp reports whether a payload begins with the magic of either form. One that does, and that ParseStamp refuses, was
+// cut short or is of another version.
+func BeginsStamp(b []byte) bool {
+	return len(b) > 0 && b[0] == compactMagic || len(b) > 1 && binary.BigEndian.Uint16(b) == stampMagic
+}
+
+// PutServer writes a server's part into a payload that carries a full stamp: receive and send time in ns of its own clock, and
+// the flow's count and window where there is room. It does nothing to a compact stamp or to a payload without one.
 func PutServer(b []byte, received, sent int64, count, window uint64) {
-	if len(b) < StampBytes || b[0] == compactMagic {
+	if len(b) < StampBytes || binary.BigEndian.Uint16(b) != stampMagic {
 		return
 	}
 	binary.BigEndian.PutUint64(b[32:], uint64(received))
@@ -122,4 +131,12 @@ func PutServer(b []byte, received, sent int64, count, window uint64) {
 		binary.BigEndian.PutUint64(b[48:], count)
 		binary.BigEndian.PutUint64(b[56:], window)
 	}
+}
+
+// PutServerSent writes the server's send time alone, for a server that reads its clock again just before it sends.
+func PutServerSent(b []byte, sent int64) {
+	if len(b) < StampBytes || binary.BigEndian.Uint16(b) != stampMagic {
+		return
+	}
+	binary.BigEndian.PutUint64(b[40:], uint64(sent))
 }
