@@ -1,9 +1,6 @@
 package stats
 
-import (
-	"math"
-	"math/bits"
-)
+import "math/bits"
 
 // The bucket layout is HdrHistogram's for 1 ns to 1 h at 3 significant digits, so that a Hist converts without loss and the
 // in-kernel engine can fill the same buckets: values below 2048 have a bucket each, every further octave has 1024.
@@ -46,10 +43,13 @@ func BucketLow(i int) int64 {
 // Record counts one value in ns.
 func (h *Hist) Record(v int64) { h.RecordN(v, 1) }
 
-// RecordN counts n equal values in ns, such as the packets of a train that share one planned time.
+// RecordN counts n equal values in ns, such as the packets of a train that share one planned time. n = 0 does nothing.
 func (h *Hist) RecordN(v int64, n uint64) {
 	if uint64(v) > uint64(HistMax) {
 		h.refused += n
+		return
+	}
+	if n == 0 {
 		return
 	}
 	i := BucketIndex(v)
@@ -122,13 +122,19 @@ func (h *Hist) Mean() float64 {
 }
 
 // Quantile returns the value at quantile q (0..1) in ns: the largest value of the bucket that holds the sample of rank
-// ceil(q*count), but never above the exact maximum. This is HdrHistogram's ValueAtQuantile.
+// floor(q*count + 1/2), at least 1, but never above the exact maximum. That rank is the one of HdrHistogram in Go, C and
+// JavaScript, so that whoever opens our files elsewhere reads the same figures; rounding also keeps q*count = 999.0000001
+// from meaning the 1000th sample.
 func (h *Hist) Quantile(q float64) int64 {
 	n := h.Count()
 	if n == 0 {
 		return 0
 	}
-	rank := min(max(uint64(math.Ceil(q*float64(n))), 1), n)
+	return h.valueAt(rankOf(q, n))
+}
+
+// valueAt is the largest value of the bucket that holds the sample of a rank, 1..Count, but never above the exact maximum.
+func (h *Hist) valueAt(rank uint64) int64 {
 	var seen uint64
 	for i := h.lo; i < h.hi; i++ {
 		if seen += h.counts[i]; seen >= rank {
@@ -136,6 +142,33 @@ func (h *Hist) Quantile(q float64) int64 {
 		}
 	}
 	return h.max
+}
+
+// QuantileAmong is Quantile with missing further samples that were slower than all of h: packets whose reply never came.
+// It reports false where the quantile lies among those.
+func (h *Hist) QuantileAmong(q float64, missing uint64) (int64, bool) {
+	n := h.Count()
+	if n+missing == 0 {
+		return 0, true
+	}
+	rank := rankOf(q, n+missing)
+	if rank > n {
+		return 0, false
+	}
+	return h.valueAt(rank), true
+}
+
+// rankOf is the rank, 1..n, of the sample at quantile q of n > 0 samples. Bounds are tested before the conversion,
+// because float64(n) may round above n.
+func rankOf(q float64, n uint64) uint64 {
+	switch rank := q*float64(n) + 0.5; {
+	case !(rank >= 1): // also NaN
+		return 1
+	case rank >= float64(n):
+		return n
+	default:
+		return uint64(rank)
+	}
 }
 
 // Over is the number of values in buckets that lie wholly above v: at 3 digits, those above v but for the last permille.

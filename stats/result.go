@@ -1,6 +1,9 @@
 package stats
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // ResultSchema names the shape of Result in JSON. Readers refuse any other.
 const ResultSchema = "blast.result/1"
@@ -74,12 +77,16 @@ type Config struct {
 
 // Host is the machine, as far as its figures depend on it.
 type Host struct {
-	Hostname    string `json:"hostname"`
-	Kernel      string `json:"kernel"`
-	CPU         string `json:"cpu"`
-	Cores       int    `json:"cores"`
+	Hostname string `json:"hostname"`
+	Kernel   string `json:"kernel"`
+	CPU      string `json:"cpu"`
+	Cores    int    `json:"cores"`
+	// NIC is the interface that the traffic leaves by; Queues its number of queues (0 = unknown) and NICNode its NUMA node
+	// (-1 = unknown or none).
 	NIC         string `json:"nic"`
 	Driver      string `json:"driver"`
+	Queues      int    `json:"queues"`
+	NICNode     int    `json:"nic_node"`
 	Clocksource string `json:"clocksource"`
 	Governor    string `json:"governor"`
 	Virt        string `json:"virt"`
@@ -128,6 +135,7 @@ type SLO struct {
 // Rate is what was asked and what came of it. The four bit rates count sent packets: payload; IP = payload + 28 (IPv6 48);
 // L2 = IP + 18 (header and FCS, at least 64); L1 = L2 + 20 (preamble and gap).
 type Rate struct {
+	// TargetPPS is the mean rate of the plan over the measured time: slots planned / planned time; 0 for --rate max.
 	TargetPPS   float64 `json:"target_pps"`
 	AchievedPPS float64 `json:"achieved_pps"`
 	RepliedPPS  float64 `json:"replied_pps"`
@@ -139,21 +147,30 @@ type Rate struct {
 	ElapsedNS int64 `json:"elapsed_ns"`
 }
 
-// Ledger is the conservation line: planned = sent + refused + abandoned, and in echo mode
-// sent = replied + late + lost + in flight.
+// Ledger is the conservation line. Every planned slot has one of four fates, and in echo mode every sent packet one of
+// four more; Check adds them up:
+//
+//	planned = sent + refused + abandoned + kernel dropped
+//	sent    = replied + late + lost + in flight
+//	lost    = lost up + lost down + lost unknown
+//
+// Duplicate, Reordered, SelfLost and Stray describe packets that are already counted, or were never ours.
 type Ledger struct {
 	Planned uint64 `json:"planned"`
-	Sent    uint64 `json:"sent"`
+	// Sent is accepted by the kernel (sockets) or completed without a drop (rings).
+	Sent uint64 `json:"sent"`
 	// Refused counts by cause.
-	Refused       map[string]uint64 `json:"refused"`
-	Abandoned     uint64            `json:"abandoned"`
-	KernelDropped uint64            `json:"kernel_dropped"`
-	Replied       uint64            `json:"replied"`
-	Late          uint64            `json:"late"`
-	Duplicate     uint64            `json:"duplicate"`
-	Reordered     uint64            `json:"reordered"`
-	Lost          uint64            `json:"lost"`
-	InFlight      uint64            `json:"in_flight"`
+	Refused map[string]uint64 `json:"refused"`
+	// Abandoned slots were given up by the catch-up policy, never offered to the kernel.
+	Abandoned uint64 `json:"abandoned"`
+	// KernelDropped packets were accepted and then dropped before the wire. They are not sent.
+	KernelDropped uint64 `json:"kernel_dropped"`
+	Replied       uint64 `json:"replied"`
+	Late          uint64 `json:"late"`
+	Duplicate     uint64 `json:"duplicate"`
+	Reordered     uint64 `json:"reordered"`
+	Lost          uint64 `json:"lost"`
+	InFlight      uint64 `json:"in_flight"`
 	// InFlightAtLeastNS is the least time that packets in flight at the end had been waiting: they are censored there.
 	InFlightAtLeastNS int64 `json:"in_flight_at_least_ns"`
 	// LostUp never reached our server, LostDown did; LostUnknown is the rest of Lost (another server, or its report was lost too).
@@ -177,6 +194,11 @@ func (l *Ledger) RefusedTotal() uint64 {
 
 // Events counts what explains losses, by name (see backend.Event).
 type Events map[string]uint64
+
+// CounterSent names the Counter of packets that left by the interface of this run. Whoever reads it adds it only where the
+// interface counts each packet of this backend (not for GSO trains on virtual devices), and over the warm-up as well, so
+// that fewer than Ledger.Sent is a contradiction.
+const CounterSent = "interface_sent"
 
 // Counter is a kernel or interface counter that moved during the run. It belongs to the whole host or namespace.
 type Counter struct {
@@ -230,15 +252,17 @@ type Calibration struct {
 
 // Histogram is a Hist in JSON: the figures people read, and the whole of it as HdrHistogram V2 (compressed, base64).
 type Histogram struct {
-	Count uint64  `json:"count"`
-	Min   int64   `json:"min"`
-	Mean  float64 `json:"mean"`
-	P50   int64   `json:"p50"`
-	P90   int64   `json:"p90"`
-	P99   int64   `json:"p99"`
-	P999  int64   `json:"p999"`
-	P9999 int64   `json:"p9999"`
-	Max   int64   `json:"max"`
+	Count uint64 `json:"count"`
+	Min   int64  `json:"min"`
+	// Sum is exact, up to 128 bits, so that merged results have the mean of one histogram of all samples.
+	Sum   json.Number `json:"sum"`
+	Mean  float64     `json:"mean"`
+	P50   int64       `json:"p50"`
+	P90   int64       `json:"p90"`
+	P99   int64       `json:"p99"`
+	P999  int64       `json:"p999"`
+	P9999 int64       `json:"p9999"`
+	Max   int64       `json:"max"`
 	// Refused is the number of values outside the range of 1 ns to 1 h.
 	Refused uint64 `json:"refused"`
 	Over    Over   `json:"over"`
