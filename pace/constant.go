@@ -14,7 +14,7 @@ func Constant(rate Rate, total time.Duration) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("const: %w", err)
 	}
-	return newPlan([]piece{{per: uint64(rate.Per), num: rate.Packets, each: 1}}, total, "const:"+rate.String())
+	return newPlan([]piece{{per: uint64(rate.Per), num: rate.Packets, each: 1}}, total, "const")
 }
 
 // Burst plans n packets at once every gap, the first burst at 0, for total.

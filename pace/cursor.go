@@ -35,6 +35,8 @@ type Cursor struct {
 	jump   u192 // hop*unit
 
 	schedule Schedule
+	process  *Process
+	tree     walk
 }
 
 type kind uint8
@@ -42,6 +44,7 @@ type kind uint8
 const (
 	straight kind = iota // at moves by quotient and remainder
 	bent                 // on a ramp
+	drawn                // by walking the tree of a Poisson process
 	asked                // by asking the schedule
 )
 
@@ -63,6 +66,10 @@ func NewCursor(s Schedule, first, stride, group uint64) Cursor {
 		c.plan = s
 	case Unpaced:
 		c.left, c.den = trains(c.end-c.slot, c.hop), 1
+	case *Process:
+		c.kind, c.process, c.tree = drawn, s, newWalk(s)
+		c.left = trains(c.end-c.slot, c.hop)
+		c.at = c.tree.at(s, c.slot)
 	default:
 		c.kind = asked
 		c.left = trains(c.end-c.slot, c.hop)
@@ -114,8 +121,12 @@ func (c *Cursor) move() {
 	if c.left == 0 {
 		return
 	}
-	if c.kind == asked {
+	switch c.kind {
+	case asked:
 		c.at = int64(c.schedule.At(c.slot))
+		return
+	case drawn:
+		c.at = c.tree.at(c.process, c.slot)
 		return
 	}
 	if c.excess.less(c.jump) {

@@ -30,7 +30,7 @@ func drawSchedule(t *rapid.T) Schedule {
 		s   Schedule
 		err error
 	)
-	switch kind := rapid.SampledFrom([]string{"const", "burst", "tick", "step", "ramp"}).Draw(t, "kind"); kind {
+	switch kind := rapid.SampledFrom([]string{"const", "burst", "tick", "step", "ramp", "poisson", "file"}).Draw(t, "kind"); kind {
 	case "const":
 		s, err = Constant(rate, length)
 	case "burst":
@@ -51,6 +51,15 @@ func drawSchedule(t *rapid.T) Schedule {
 		} else {
 			s, err = Ramp(other, rate, over, length)
 		}
+	case "poisson":
+		s, err = Poisson(rate, rapid.Uint64().Draw(t, "seed"), length)
+	case "file":
+		gaps := rapid.SliceOfN(rapid.Int64Range(0, 1e9), 1, 50).Draw(t, "gaps")
+		times := make([]time.Duration, len(gaps))
+		for i := range gaps[1:] {
+			times[i+1] = times[i] + time.Duration(gaps[i])
+		}
+		s, err = Record("file:drawn", times, make([]int, len(gaps)), rapid.SampledFrom([]time.Duration{0, length}).Draw(t, "total"))
 	}
 	if err != nil {
 		t.Fatalf("rate %v length %v: %v", rate, length, err)
