@@ -65,3 +65,13 @@ func (l *Ledger) Add(other *Ledger) {
 	l.SelfLost += other.SelfLost
 	l.Stray += other.Stray
 }
+
+// Unanswered is the number of packets sent whose reply never came to be one of the recorded samples of a histogram: the lost
+// ones. Those still in flight at the end are not among them; they are censored, not lost. 0 in oneway mode.
+func (r *Result) Unanswered(recorded uint64) uint64 {
+	known := r.Ledger.Sent - min(r.Ledger.InFlight, r.Ledger.Sent)
+	if r.Config.Mode == ModeOneway || known <= recorded {
+		return 0
+	}
+	return known - recorded
+}

@@ -1,8 +1,10 @@
 package stats
 
-// Normalize makes r fit to be written: the schema is named and no list or table is nil, for those would be null in JSON.
+// Normalize makes r fit to be written: the schema is named, a whole run is shard 0 of 1, and no list or table is nil, for
+// those would be null in JSON.
 func (r *Result) Normalize() {
 	r.Schema = ResultSchema
+	r.Shards = max(r.Shards, 1)
 	filled(&r.Command)
 	filled(&r.Config.Given)
 	filled(&r.Config.Targets)

@@ -1,0 +1,86 @@
+package verdict
+
+import (
+	"fmt"
+
+	"blast/stats"
+)
+
+func (j *judge) warning(code, format string, args ...any) {
+	j.warnings = append(j.warnings, stats.Reason{Code: code, Detail: fmt.Sprintf(format, args...)})
+}
+
+// warn looks for what makes figures worse or less certain without making them wrong. Each says what to do about it.
+func (j *judge) warn() {
+	j.warnPlan()
+	j.warnBackend()
+	j.warnHost()
+	j.warnPlacement()
+	if j.r.Interrupted != "" {
+		j.warning(WarnInterrupted, "the run ended before its plan did (%s): the figures cover %s of %s", j.r.Interrupted,
+			stats.FormatNS(j.r.Rate.ElapsedNS), stats.FormatNS(j.r.Config.DurationNS))
+	}
+}
+
+func (j *judge) warnPlan() {
+	c := j.r.Calibration
+	switch {
+	case !j.r.Config.Paced:
+		j.warning(WarnNoPlan, "--rate max has no plan: lag, rate, duty and ceiling were not judged, and no packet has a planned time to be late for")
+	case c == nil:
+		j.warning(WarnNoCalibration, "this host has no calibration for this backend and size: nothing shows how far %s is from its ceiling; run blast calibrate",
+			stats.FormatPPS(j.r.Rate.TargetPPS))
+	case c.CeilingPPS > 0 && j.r.Rate.TargetPPS > 0 && j.r.Rate.TargetPPS <= c.CeilingPPS:
+		if margin := c.CeilingPPS / j.r.Rate.TargetPPS; margin < j.l.Margin {
+			j.warning(WarnMargin, "the ceiling of %s is only %.1f times the target (3 to 5 is the rule); below %s the margin is %g",
+				stats.FormatPPS(c.CeilingPPS), margin, stats.FormatPPS(c.CeilingPPS/j.l.Margin), j.l.Margin)
+		}
+	}
+}
+
+func (j *judge) warnBackend() {
+	b := &j.r.Backend
+	if b.Name == "af_xdp" && !b.ZeroCopy {
+		j.warning(WarnCopyMode, "af_xdp runs in copy mode (%s): the kernel copies each packet, and sendmmsg may be as fast", b.Mode)
+	}
+	if n := j.r.Events["copied"]; n > 0 {
+		j.warning(WarnCopyMode, "zero-copy was asked for, and the kernel copied %s packets all the same", stats.FormatCount(n))
+	}
+	if b.GSO > 1 {
+		j.warning(WarnGSO, "trains of %d packets share one planned time: gaps inside a train are the device's, not the plan's; use --gso 1 for even gaps", b.GSO)
+	}
+}
+
+func (j *judge) warnHost() {
+	h := &j.r.Host
+	if h.IRQBalance {
+		j.warning(WarnIRQBalance, "irqbalance is running and may move interrupts onto a worker's core; stop it: systemctl stop irqbalance")
+	}
+	if h.Governor != "" && h.Governor != "performance" {
+		j.warning(WarnGovernor, "the CPU frequency governor is %s: speed changes during the run; blast tune sets performance", h.Governor)
+	}
+	// arch_sys_counter is on ARM what tsc is on x86: read without entering the kernel.
+	if h.Clocksource != "" && h.Clocksource != "tsc" && h.Clocksource != "arch_sys_counter" {
+		j.warning(WarnClocksource, "the clocksource is %s, not tsc: each reading of the time may cost a system call", h.Clocksource)
+	}
+}
+
+func (j *judge) warnPlacement() {
+	queues, away := map[int]bool{}, 0
+	for i := range j.r.Workers {
+		w := &j.r.Workers[i]
+		if w.Queue >= 0 {
+			queues[w.Queue] = true
+		}
+		if w.CPU >= 0 && w.Node != j.r.Host.NICNode {
+			away++
+		}
+	}
+	if n := max(len(queues), j.r.Host.Queues); j.r.Config.Flows > 0 && j.r.Config.Flows < n {
+		j.warning(WarnFlows, "%d flows for %d queues: a flow always takes the same queue, so some stay idle; use --flows %d or more", j.r.Config.Flows, n, n)
+	}
+	if j.r.Host.NIC != "" && j.r.Host.NICNode >= 0 && away > 0 {
+		j.warning(WarnNUMA, "%d of %d workers run off NUMA node %d, where %s is: each packet crosses between nodes; choose --cpus of that node",
+			away, len(j.r.Workers), j.r.Host.NICNode, j.r.Host.NIC)
+	}
+}
