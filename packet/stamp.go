@@ -95,7 +95,7 @@ func ParseStamp(b []byte, now int64, s *Stamp) bool {
 			Sent: planned + int64(times&compactLag)*compactUnit, Compact: true}
 		return true
 	}
-	if len(b) < StampBytes || head>>40 != stampMagic<<8|stampVersion {
+	if !hasFull(b) {
 		return false
 	}
 	s.Epoch, s.Worker, s.Stride = uint8(head>>32), uint16(head>>16), uint16(head)
@@ -113,6 +113,11 @@ func ParseStamp(b []byte, now int64, s *Stamp) bool {
 	return true
 }
 
+// hasFull reports whether a payload carries a full stamp of our version.
+func hasFull(b []byte) bool {
+	return len(b) >= StampBytes && binary.BigEndian.Uint64(b)>>40 == stampMagic<<8|stampVersion
+}
+
 // BeginsStamp reports whether a payload begins with the magic of either form. One that does, and that ParseStamp refuses, was
 // cut short or is of another version.
 func BeginsStamp(b []byte) bool {
@@ -122,7 +127,7 @@ func BeginsStamp(b []byte) bool {
 // PutServer writes a server's part into a payload that carries a full stamp: receive and send time in ns of its own clock, and
 // the flow's count and window where there is room. It does nothing to a compact stamp or to a payload without one.
 func PutServer(b []byte, received, sent int64, count, window uint64) {
-	if len(b) < StampBytes || binary.BigEndian.Uint16(b) != stampMagic {
+	if !hasFull(b) {
 		return
 	}
 	binary.BigEndian.PutUint64(b[32:], uint64(received))
@@ -135,7 +140,7 @@ func PutServer(b []byte, received, sent int64, count, window uint64) {
 
 // PutServerSent writes the server's send time alone, for a server that reads its clock again just before it sends.
 func PutServerSent(b []byte, sent int64) {
-	if len(b) < StampBytes || binary.BigEndian.Uint16(b) != stampMagic {
+	if !hasFull(b) {
 		return
 	}
 	binary.BigEndian.PutUint64(b[40:], uint64(sent))

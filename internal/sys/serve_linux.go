@@ -21,9 +21,9 @@ type Mailbox struct {
 	memory    []byte
 	stride    int
 	payload   int
-	used      int // headers that the kernel wrote to in the last Receive
-	queued    int // replies
-	sent      int // replies already taken by the kernel
+	used      int   // headers that the kernel wrote to in the last Receive
+	segment   []int // of reply k: size of its segments
+	queued    int   // replies
 }
 
 // controlBytes holds one IPV6_PKTINFO and one UDP_GRO or UDP_SEGMENT message.
@@ -47,6 +47,7 @@ func NewMailbox(n, payload int, control bool) *Mailbox {
 		in: make([]unix.Mmsghdr, n), out: make([]unix.Mmsghdr, n),
 		iov: make([]unix.Iovec, n), oiov: make([]unix.Iovec, n),
 		names: make([]unix.RawSockaddrInet6, n), memory: make([]byte, n*stride), stride: stride, payload: payload,
+		segment: make([]int, n),
 	}
 	if control {
 		m.ctl, m.octl = make([]byte, n*controlBytes), make([]byte, n*controlBytes)
@@ -79,7 +80,7 @@ func (m *Mailbox) reset() {
 			h.SetControllen(controlBytes)
 		}
 	}
-	m.used, m.queued, m.sent = 0, 0, 0
+	m.used, m.queued = 0, 0
 }
 
 // Receive waits for the first datagram as the socket is told to (SO_RCVTIMEO) and takes what else is there, up to the
@@ -164,14 +165,19 @@ func (m *Mailbox) find(i int, level, kind int32) []byte {
 // IPV6_RECVPKTINFO the reply leaves from the address that was asked; a train is sent as a train.
 func (m *Mailbox) Answer(i int) {
 	k := m.queued
+	size := min(int(m.in[i].Len), m.payload)
 	h := &m.out[k].Hdr
 	h.Name, h.Namelen = m.in[i].Hdr.Name, m.in[i].Hdr.Namelen
 	m.oiov[k].Base = m.iov[i].Base
-	m.oiov[k].SetLen(min(int(m.in[i].Len), m.payload))
+	m.oiov[k].SetLen(size)
+	m.segment[k] = max(size, 1)
 	h.Control = nil
 	h.SetControllen(0)
 	if m.ctl != nil {
-		if n := m.control(m.octl[k*controlBytes:][:controlBytes], i); n > 0 {
+		if segment := m.Segment(i); segment > 0 && segment < size {
+			m.segment[k] = segment
+		}
+		if n := m.control(m.octl[k*controlBytes:][:controlBytes], i, k); n > 0 {
 			h.Control = &m.octl[k*controlBytes]
 			h.SetControllen(n)
 		}
@@ -179,8 +185,29 @@ func (m *Mailbox) Answer(i int) {
 	m.queued++
 }
 
-// control writes the control messages of the reply to datagram i into b and returns their length.
-func (m *Mailbox) control(b []byte, i int) int {
+// Queued is the number of replies since the last Receive.
+func (m *Mailbox) Queued() int { return m.queued }
+
+// Reply is the payload of reply k and the size of its segments, at least 1; one packet is one segment.
+func (m *Mailbox) Reply(k int) (payload []byte, segment int) {
+	return unsafe.Slice(m.oiov[k].Base, int(m.oiov[k].Len)), m.segment[k]
+}
+
+// Send offers the replies from the k-th on to the kernel by one sendmmsg(2). It returns how many were taken; with an errno it is
+// none, and the errno is the k-th one's.
+func (m *Mailbox) Send(fd, k int) (int, syscall.Errno) {
+	if k >= m.queued {
+		return 0, 0
+	}
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.out[k])), uintptr(m.queued-k), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// control writes the control messages of reply k, to datagram i, into b and returns their length.
+func (m *Mailbox) control(b []byte, i, k int) int {
 	n := 0
 	if info := m.find(i, unix.SOL_IP, unix.IP_PKTINFO); len(info) >= unix.SizeofInet4Pktinfo {
 		// The interface is left to the route: only the address is kept (ip(7), ipi_spec_dst).
@@ -199,7 +226,7 @@ func (m *Mailbox) control(b []byte, i int) int {
 		}
 		n += align(cmsgHeader + unix.SizeofInet6Pktinfo)
 	}
-	if size := m.Segment(i); size > 0 && size < int(m.in[i].Len) {
+	if size := m.segment[k]; size < int(m.oiov[k].Len) {
 		data := put(b[n:], unix.SOL_UDP, unix.UDP_SEGMENT, 2)
 		binary.NativeEndian.PutUint16(data, uint16(size))
 		n += align(cmsgHeader + 2)
@@ -216,27 +243,6 @@ func put(b []byte, level, kind int32, size int) []byte {
 	h.SetLen(cmsgHeader + size)
 	return b[cmsgHeader : cmsgHeader+size]
 }
-
-// Send offers the replies not yet taken to the kernel by one sendmmsg(2). It returns how many were taken; with an errno it is
-// none, and the errno is the first one's.
-func (m *Mailbox) Send(fd int) (int, syscall.Errno) {
-	if m.sent == m.queued {
-		return 0, 0
-	}
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.out[m.sent])),
-		uintptr(m.queued-m.sent), 0, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	m.sent += int(n)
-	return int(n), 0
-}
-
-// Skip drops the first reply not yet taken.
-func (m *Mailbox) Skip() { m.sent = min(m.sent+1, m.queued) }
-
-// Queued is the number of replies not yet taken.
-func (m *Mailbox) Queued() int { return m.queued - m.sent }
 
 // Shut wakes a thread that is blocked in Receive on the socket, now and whenever it blocks again. shutdown(2) of an unconnected
 // socket answers ENOTCONN, but wakes sleepers all the same (net/ipv4/af_inet.c inet_shutdown).
