@@ -8,6 +8,9 @@ import (
 // ResultSchema names the shape of Result in JSON. Readers refuse any other.
 const ResultSchema = "blast.result/1"
 
+// TimelineMax bounds the entries of a timeline; longer runs get longer intervals.
+const TimelineMax = 3600
+
 // Result is everything a run has to say. In JSON, durations are integer ns in fields ending in _ns, rates end in _pps or
 // _bps, and no number is ever NaN, infinite or null.
 type Result struct {

@@ -1,0 +1,445 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"blast/backend"
+	"blast/internal/clock"
+	"blast/internal/sys"
+	"blast/pace"
+	"blast/packet"
+	"blast/stats"
+)
+
+// CatchUp says what a worker does with slots whose planned time has passed.
+type CatchUp uint8
+
+// The catch-up policies.
+const (
+	// CatchUpBurst sends what is due, at most one batch a pass. The default.
+	CatchUpBurst CatchUp = iota
+	// CatchUpSkip abandons slots later than MaxLag.
+	CatchUpSkip
+	// CatchUpAbort ends the run at the first slot later than MaxLag.
+	CatchUpAbort
+)
+
+// String is the policy's name on the command line.
+func (c CatchUp) String() string { return [...]string{"burst", "skip", "abort"}[c] }
+
+// Config is one run of the engine.
+type Config struct {
+	// Schedule is the plan of the measured part; a pace.Unpaced has none and sends as fast as the kernel accepts.
+	Schedule pace.Schedule
+	// Warmup is sent before it on the same sockets and counts for nothing; nil means none.
+	Warmup pace.Schedule
+	// Workers is the number of sending threads; at most one per flow.
+	Workers int
+	// CPUs pins worker w to CPUs[w]; nil leaves the threads to the kernel.
+	CPUs []int
+	// ReceiveCPUs confines the receiving threads; nil leaves them to the kernel.
+	ReceiveCPUs []int
+	// Flows are dealt to the workers round robin.
+	Flows []backend.Flow
+	// Open opens one worker's share of the backend, with Backend as the model of its configuration.
+	Open    backend.Open
+	Backend backend.Config
+	// Source makes the payload source of one worker. Varied says that its payloads differ in length.
+	Source func(worker int) Source
+	Varied bool
+	// Echo expects replies. Timeout is when a reply is late, from planned (default 1 s). Drain is how long to wait for replies
+	// after the plan's end; 0 means three times the largest round trip, at least 100 ms, at most Timeout.
+	Echo           bool
+	Timeout, Drain time.Duration
+	// CatchUp and MaxLag are the policy for slots that are late (MaxLag 0 = 1 ms).
+	CatchUp CatchUp
+	MaxLag  time.Duration
+	// Spin never sleeps between slots.
+	Spin bool
+	// Grace is how long after the plan's end late slots are still sent; 0 means 100 ms. What is left then is abandoned.
+	Grace time.Duration
+	// Interval is the timeline's; 0 means a second, or as many as keep it below stats.TimelineMax entries.
+	Interval time.Duration
+	// Epoch goes into the stamps.
+	Epoch uint8
+	// Clock is the machine's when nil.
+	Clock clock.Clock
+	// Steal, if set, is asked at the end of every interval for the share of CPU time taken away since it was last asked.
+	Steal func() float64
+	// Progress, if set, is called after every interval, from Run's own goroutine.
+	Progress func(stats.Second)
+}
+
+// ErrNothingSent is returned by Run when not one packet was accepted: never a table of zeros.
+var ErrNothingSent = errors.New("nothing was sent")
+
+func (c Config) withDefaults() Config {
+	if c.Workers == 0 {
+		c.Workers = 1
+	}
+	if c.Timeout == 0 {
+		c.Timeout = time.Second
+	}
+	if c.MaxLag == 0 {
+		c.MaxLag = time.Millisecond
+	}
+	if c.Grace == 0 {
+		c.Grace = 100 * time.Millisecond
+	}
+	if c.Interval == 0 {
+		c.Interval = time.Second
+		for c.Schedule.Length() > c.Interval*stats.TimelineMax {
+			c.Interval *= 2
+		}
+	}
+	if c.Clock == nil {
+		c.Clock = clock.NewReal()
+	}
+	if c.Backend.GSO < 1 {
+		c.Backend.GSO = 1
+	}
+	if c.Backend.Batch == 0 {
+		c.Backend.Batch = max(64, c.Backend.GSO)
+	}
+	return c
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	check := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(c.Schedule == nil, "schedule: none")
+	check(c.Open == nil, "backend: none")
+	check(c.Source == nil, "source: none")
+	check(len(c.Flows) < c.Workers, "flows: %d for %d workers; each worker needs at least one", len(c.Flows), c.Workers)
+	check(c.CPUs != nil && len(c.CPUs) != c.Workers, "cpus: %d for %d workers", len(c.CPUs), c.Workers)
+	if _, tick := c.Schedule.(interface{ Sessions() int }); tick {
+		check(len(c.Flows)%c.Workers != 0, "tick: %d sessions do not divide among %d workers", len(c.Flows), c.Workers)
+	}
+	return errors.Join(errs...)
+}
+
+// run is one Run in progress.
+type run struct {
+	Config
+	workers   []*worker
+	receivers []*receiver // nil without Echo
+	lanes     []lane
+	stopWork  atomic.Bool
+	failed    bool          // a worker did not open: the others close again without sending
+	begun     chan struct{} // closed when start is set and the threads may go
+	start     int64         // of the measured part
+	length    int64
+	stopped   int64 // when the context ended, 0 = it did not
+	drained   int64 // when the drain ended
+
+	total    totals
+	timeline []stats.Second
+	building building
+}
+
+// lane is one worker's bookkeeping on the control side.
+type lane struct {
+	flows  []backend.Flow
+	send   *stats.Double[stats.SendInterval]
+	recv   *stats.Double[stats.ReceiveInterval]
+	warm   pace.Cursor
+	warmed uint64 // slots of the warm-up share: the first measured seq
+	cursor pace.Cursor
+	limits backend.Limits
+	result stats.Worker
+}
+
+// Run executes the plan and returns what it measured; the caller adds configuration, host and verdict. When ctx ends, Run stops
+// sending, drains and returns what was measured until then, with Interrupted set. An error means that there is no result, except
+// that a backend which fails in the middle of the run gives both.
+func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	r := newRun(cfg)
+	ready := make(chan error, cfg.Workers)
+	var senders, replies sync.WaitGroup
+	for i := range r.workers {
+		senders.Go(func() { r.sendThread(i, ready, &replies) })
+	}
+	var errs []error
+	for range r.workers {
+		errs = append(errs, <-ready)
+	}
+	if err := errors.Join(errs...); err != nil {
+		r.failed = true
+		close(r.begun)
+		senders.Wait()
+		replies.Wait()
+		return nil, err
+	}
+	r.begin(r.Clock.Now() + int64(20*time.Millisecond))
+	started := time.Now().Add(time.Duration(r.start - r.Clock.Now()))
+	close(r.begun)
+
+	sent := make(chan struct{})
+	go func() {
+		senders.Wait()
+		close(sent)
+	}()
+	r.watch(ctx, sent)
+	r.drain(ctx)
+	replies.Wait()
+	return r.result(started)
+}
+
+func newRun(cfg Config) *run {
+	r := &run{Config: cfg, begun: make(chan struct{}), length: int64(cfg.Schedule.Length())}
+	_, unpaced := cfg.Schedule.(pace.Unpaced)
+	for i := range cfg.Workers {
+		l := lane{send: &stats.Double[stats.SendInterval]{}, result: stats.Worker{CPU: -1, Queue: -1}}
+		for f := i; f < len(cfg.Flows); f += cfg.Workers {
+			l.flows = append(l.flows, cfg.Flows[f])
+		}
+		group := uint64(cfg.Backend.GSO)
+		l.cursor = pace.NewCursor(cfg.Schedule, uint64(i), uint64(cfg.Workers), group)
+		if cfg.Warmup != nil {
+			l.warm = pace.NewCursor(cfg.Warmup, uint64(i), uint64(cfg.Workers), group)
+			l.warmed = l.warm.Slots()
+			if unpaced {
+				l.warmed = 1 << 40
+			}
+		}
+		slots := min(l.cursor.Slots(), windowSlots)
+		stride := uint64(len(l.flows))
+		if group > 1 && stride > 1 {
+			stride = 0
+		}
+		w := &worker{
+			id: i, clk: cfg.Clock, src: cfg.Source(i), rec: l.send, stop: &r.stopWork, catchUp: cfg.CatchUp, maxLag: int64(cfg.MaxLag),
+			spin: cfg.Spin, unpaced: unpaced, interval: int64(cfg.Interval), flows: len(l.flows),
+			stamp:  packet.Stamp{Worker: uint16(i), Epoch: cfg.Epoch},
+			unsent: unsent{ring: newBitRing(l.warmed, slots), first: l.warmed},
+		}
+		if stride <= 0xffff {
+			w.stamp.Stride = uint16(stride)
+		}
+		w.mixed = cfg.Varied
+		for _, f := range l.flows {
+			w.ipv6 = append(w.ipv6, f.Dst.Addr().Unmap().Is6())
+			w.mixed = w.mixed || w.ipv6[0] != w.ipv6[len(w.ipv6)-1]
+		}
+		if unpaced {
+			w.catchUp = CatchUpBurst
+		}
+		r.workers = append(r.workers, w)
+		if cfg.Echo {
+			l.recv = &stats.Double[stats.ReceiveInterval]{}
+			r.receivers = append(r.receivers, &receiver{
+				clk: cfg.Clock, src: w.src, rec: l.recv, timeout: int64(cfg.Timeout), interval: int64(cfg.Interval),
+				win: newWindow(l.warmed, slots, len(l.flows), uint64(w.stamp.Stride)), limit: l.warmed + l.cursor.Slots(),
+			})
+			if unpaced {
+				r.receivers[i].limit = 1 << 48
+			}
+		}
+		r.lanes = append(r.lanes, l)
+	}
+	return r
+}
+
+// open opens worker i's share on the calling thread.
+func (r *run) open(i int) error {
+	w, l := r.workers[i], &r.lanes[i]
+	cfg := r.Backend
+	cfg.Flows, cfg.Receive, cfg.Now = l.flows, r.Echo, r.Clock.Now
+	cfg.Queue += i
+	snd, rcv, err := r.Open(cfg)
+	if err != nil {
+		return fmt.Errorf("worker %d: %w", i, err)
+	}
+	l.limits = snd.Limits()
+	w.snd, w.async = snd, l.limits.Async
+	w.due = make([]slot, 0, min(cfg.Batch, l.limits.Batch))
+	if r.Echo {
+		r.receivers[i].rcv = rcv
+	}
+	return nil
+}
+
+// begin fixes the start of the measured part, the warm-up going before it.
+func (r *run) begin(at int64) {
+	if r.Warmup != nil {
+		at += int64(r.Warmup.Length())
+	}
+	r.start = at
+	for i, w := range r.workers {
+		w.start, w.nextFlip = at, at+w.interval
+		if r.Echo {
+			r.receivers[i].start, r.receivers[i].nextFlip = at, at+w.interval
+		}
+	}
+}
+
+// sendThread is the life of worker i: pin, open, measure the guard, warm up, send, close.
+func (r *run) sendThread(i int, ready chan<- error, replies *sync.WaitGroup) {
+	runtime.LockOSThread() // never unlocked: the thread, with its affinity and slack, ends with the goroutine
+	w, l := r.workers[i], &r.lanes[i]
+	if err := r.settle(i); err != nil {
+		ready <- err
+		return
+	}
+	if err := r.open(i); err != nil {
+		ready <- err
+		return
+	}
+	if r.Echo {
+		replies.Go(func() { r.receiveThread(i) })
+	}
+	w.guard = measureGuard(w.clk)
+	ready <- nil
+	<-r.begun
+	if !r.failed {
+		before := sys.ThreadUsage()
+		r.send(i)
+		after := sys.ThreadUsage()
+		l.result.InvoluntarySwitches = after.Involuntary - before.Involuntary
+		l.result.UserNS, l.result.SystemNS = int64(after.User-before.User), int64(after.System-before.System)
+		r.settleCompletions(w)
+		l.limits = w.snd.Limits()
+	}
+	if err := w.snd.Close(); err != nil && w.err == nil {
+		w.err = fmt.Errorf("worker %d: close: %w", i, err)
+	}
+}
+
+// settle pins the calling thread and sharpens its timers.
+func (r *run) settle(i int) error {
+	if err := sys.TimerSlack(1); err != nil {
+		return fmt.Errorf("worker %d: %w", i, err)
+	}
+	if r.CPUs == nil {
+		return nil
+	}
+	r.lanes[i].result.CPU = r.CPUs[i]
+	if _, err := sys.Pin(r.CPUs[i]); err != nil {
+		return fmt.Errorf("worker %d: cpu %d: %w", i, r.CPUs[i], err)
+	}
+	return nil
+}
+
+// send runs both phases of worker i.
+func (r *run) send(i int) {
+	w, l := r.workers[i], &r.lanes[i]
+	if r.Warmup != nil {
+		w.run(l.warm, r.start-int64(r.Warmup.Length()), r.start)
+		w.nextSeq = l.warmed
+		w.ended = 0
+	}
+	w.flow = int(w.nextSeq % uint64(w.flows))
+	w.measuring = true
+	deadline := r.start + r.length
+	if !w.unpaced {
+		deadline += int64(r.Grace)
+	}
+	w.run(l.cursor, r.start, deadline)
+}
+
+// settleCompletions waits, at most a second, until an asynchronous backend has said what became of everything it took.
+func (r *run) settleCompletions(w *worker) {
+	w.reap()
+	taken := w.warmed + w.accepted
+	for give := w.clk.Now() + int64(time.Second); w.async && w.settled() < taken && w.clk.Now() < give; {
+		w.clk.Sleep(w.clk.Now() + int64(100*time.Microsecond))
+		w.reap()
+	}
+}
+
+// settled is the number of accepted slots whose fate an asynchronous backend has told.
+func (w *worker) settled() uint64 {
+	n := w.completed.Sent + w.completed.Dropped
+	for _, c := range w.completed.Refused {
+		n += c
+	}
+	return n
+}
+
+func (r *run) receiveThread(i int) {
+	runtime.LockOSThread()
+	rc := r.receivers[i]
+	if r.ReceiveCPUs != nil {
+		if err := sys.SetAffinity(r.ReceiveCPUs); err != nil {
+			rc.err = fmt.Errorf("receiver %d: cpus %v: %w", i, r.ReceiveCPUs, err)
+		}
+	}
+	<-r.begun
+	if rc.err == nil && !r.failed {
+		rc.run()
+	}
+	rc.drops = rc.rcv.Drops()
+	if err := rc.rcv.Close(); err != nil && rc.err == nil {
+		rc.err = fmt.Errorf("receiver %d: close: %w", i, err)
+	}
+}
+
+// watch collects intervals until all senders have ended, and stops them when ctx ends.
+func (r *run) watch(ctx context.Context, sent <-chan struct{}) {
+	tick := time.NewTicker(min(r.Interval/4, 250*time.Millisecond))
+	defer tick.Stop()
+	done := ctx.Done()
+	for {
+		select {
+		case <-sent:
+			return
+		case <-done:
+			r.stopped = r.Clock.Now()
+			r.stopWork.Store(true)
+			done = nil
+		case <-tick.C:
+			r.collect()
+		}
+	}
+}
+
+// drain waits for the replies to what was sent, then stops the receivers.
+func (r *run) drain(ctx context.Context) {
+	defer func() { r.drained = r.Clock.Now() }()
+	if !r.Echo {
+		return
+	}
+	begun := r.Clock.Now()
+	for {
+		var answered, accepted uint64
+		var rtt int64
+		for i, rc := range r.receivers {
+			answered += rc.answered.Load()
+			rtt = max(rtt, rc.maxRTT.Load())
+			accepted += r.workers[i].accepted
+		}
+		if answered >= accepted || r.Clock.Now()-begun >= int64(r.drainTime(rtt)) {
+			break
+		}
+		r.collect()
+		time.Sleep(time.Millisecond)
+	}
+	for _, rc := range r.receivers {
+		rc.stop.Store(true)
+	}
+}
+
+// drainTime is how long to wait for replies when the largest round trip so far was rtt ns.
+func (r *run) drainTime(rtt int64) time.Duration {
+	if r.Drain > 0 {
+		return r.Drain
+	}
+	if rtt == 0 {
+		return r.Timeout
+	}
+	return min(max(3*time.Duration(rtt), 100*time.Millisecond), max(r.Timeout, 100*time.Millisecond))
+}

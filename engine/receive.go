@@ -1,0 +1,113 @@
+//blast:hot
+
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"blast/backend"
+	"blast/internal/clock"
+	"blast/packet"
+	"blast/stats"
+)
+
+// receiver takes the replies to one worker's packets.
+type receiver struct {
+	clk      clock.Clock
+	rcv      backend.Receiver
+	src      Source
+	rec      *stats.Double[stats.ReceiveInterval]
+	win      *window
+	timeout  int64
+	start    int64
+	interval int64
+	nextFlip int64
+	limit    uint64 // slots of the share: a larger seq is not ours
+	stop     atomic.Bool
+	stamp    packet.Stamp
+
+	// Read by Run while the thread runs.
+	answered atomic.Uint64 // slots that have their first reply
+	maxRTT   atomic.Int64  // largest service time of a reply, ns, warm-up included
+	unique   uint64
+	longest  int64
+	drops    uint64
+	err      error
+}
+
+// pollWait bounds one Poll, so that a stop is seen and intervals end on time.
+const pollWait = 20 * time.Millisecond
+
+// run polls until told to stop.
+func (r *receiver) run() {
+	for !r.stop.Load() {
+		if !r.poll(pollWait) {
+			return
+		}
+	}
+}
+
+// poll takes what is there, waiting at most wait, and reports whether the receiver still works.
+func (r *receiver) poll(wait time.Duration) bool {
+	n, err := r.rcv.Poll(wait, r.packet)
+	if err != nil {
+		r.err = err
+		return false
+	}
+	if n > 0 {
+		r.answered.Store(r.unique)
+		r.maxRTT.Store(r.longest)
+	}
+	if now := r.clk.Now(); now >= r.nextFlip {
+		r.flip(now)
+	}
+	return true
+}
+
+func (r *receiver) flip(now int64) {
+	index := (now - r.start) / r.interval
+	r.nextFlip = r.start + (index+1)*r.interval
+	r.rec.Active().Index = index - 1
+	r.rec.Flip()
+}
+
+// packet times one reply. It is the fn of Poll.
+func (r *receiver) packet(p *backend.Packet) {
+	st, rec := &r.stamp, r.rec.Active()
+	if !r.src.Match(p.Payload, p.At, st) || st.Seq >= r.limit {
+		rec.Stray++
+		return
+	}
+	r.longest = max(r.longest, p.At-st.Sent)
+	if st.HasReport && r.win.stride > 0 && st.ServerWindow != 0 {
+		r.win.report(st.Seq, p.Flow, st.ServerCount, st.ServerWindow)
+	}
+	reordered := r.win.replied(st.Seq, p.Flow)
+	if st.Seq < r.win.first {
+		return
+	}
+	first, gone := r.win.mark(st.Seq)
+	switch {
+	case gone:
+		rec.Stray++
+		return
+	case !first:
+		rec.Duplicate++
+		return
+	case reordered:
+		rec.Reordered++
+	}
+	r.unique++
+	latency := p.At - st.Planned
+	if latency > r.timeout {
+		rec.Late++
+	} else {
+		rec.Replied++
+	}
+	rec.Latency.Record(latency)
+	rec.Service.Record(p.At - st.Sent)
+	if st.ServerReceived != 0 {
+		rec.Server.Record(st.ServerSent - st.ServerReceived)
+	}
+}
