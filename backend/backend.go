@@ -41,7 +41,8 @@ type Sender interface {
 	Commit(n int) (accepted int, err error)
 	// Reap returns what has been learned since the last call. For asynchronous backends it is also what makes room.
 	Reap() Completions
-	// Limits is what was really granted, read back from the kernel. It does not change while the Sender is open.
+	// Limits is what was really granted, read back from the kernel. It does not change while the Sender is open, but for
+	// Notes: a fallback taken on the way adds one.
 	Limits() Limits
 	// Close releases everything and leaves nothing attached to the host. It is idempotent.
 	Close() error

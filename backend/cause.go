@@ -61,7 +61,9 @@ func Classify(e syscall.Errno) (Answer, Cause) {
 	switch e {
 	case syscall.EAGAIN:
 		return AnswerAgain, 0
-	case syscall.EINTR, syscall.ECONNREFUSED:
+	case syscall.EINTR, syscall.ECONNREFUSED,
+		// What else icmp_err_convert (net/ipv4/icmp.c) and icmpv6_err_convert (net/ipv6/icmp.c) make of an ICMP error and no send makes itself.
+		syscall.EPROTO, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.ENONET:
 		return AnswerRetry, 0
 	case syscall.ENOBUFS, syscall.ENOMEM:
 		return AnswerRefused, CauseNoBuffers

@@ -1,0 +1,75 @@
+package sys
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// SockaddrBytes is the size of a buffer for any address of an IPv4 or IPv6 socket (struct sockaddr_in6).
+const SockaddrBytes = unix.SizeofSockaddrInet6
+
+// ParseSockaddr reads the address the kernel wrote as msg_name. A scope becomes a numeric zone only for link-local addresses.
+// It reports false for anything but IPv4 and IPv6.
+func ParseSockaddr(b []byte) (netip.AddrPort, bool) {
+	if len(b) < unix.SizeofSockaddrInet4 {
+		return netip.AddrPort{}, false
+	}
+	port := binary.BigEndian.Uint16(b[2:])
+	switch binary.NativeEndian.Uint16(b) {
+	case unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port), true
+	case unix.AF_INET6:
+		if len(b) < unix.SizeofSockaddrInet6 {
+			return netip.AddrPort{}, false
+		}
+		addr := netip.AddrFrom16([16]byte(b[8:24]))
+		if scope := binary.NativeEndian.Uint32(b[24:]); scope != 0 && addr.IsLinkLocalUnicast() {
+			addr = addr.WithZone(strconv.FormatUint(uint64(scope), 10)) // netip interns the zone
+		}
+		return netip.AddrPortFrom(addr, port), true
+	}
+	return netip.AddrPort{}, false
+}
+
+// SocketError is struct sock_extended_err of ip(7): one entry of a socket's error queue.
+type SocketError struct {
+	Errno              uint32
+	Origin, Type, Code uint8
+	_                  uint8
+	Info, Data         uint32
+}
+
+// ErrorQueue reads the error queues of sockets into memory of its own. The zero value is ready; it must not be copied after use.
+type ErrorQueue struct {
+	control [256]byte
+	msg     unix.Msghdr
+}
+
+// Next takes one entry off the error queue of a socket with IP_RECVERR or IPV6_RECVERR. It does not wait: EAGAIN says that the queue
+// is empty. An entry of another kind (a transmit timestamp) comes back as the zero SocketError. Taking the last ICMP entry
+// also clears the socket's pending error (net/core/skbuff.c sock_dequeue_err_skb).
+func (q *ErrorQueue) Next(fd int) (SocketError, syscall.Errno) {
+	q.msg = unix.Msghdr{Control: &q.control[0]}
+	q.msg.SetControllen(len(q.control))
+	_, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&q.msg)), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	if errno != 0 {
+		return SocketError{}, errno
+	}
+	for rest := q.control[:q.msg.Controllen]; ; {
+		level, typ, data, next, ok := NextControl(rest)
+		if !ok {
+			return SocketError{}, 0
+		}
+		v4 := level == unix.IPPROTO_IP && typ == unix.IP_RECVERR
+		v6 := level == unix.IPPROTO_IPV6 && typ == unix.IPV6_RECVERR
+		if (v4 || v6) && len(data) >= int(unsafe.Sizeof(SocketError{})) {
+			return *(*SocketError)(unsafe.Pointer(unsafe.SliceData(data))), 0
+		}
+		rest = next
+	}
+}
