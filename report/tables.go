@@ -1,0 +1,166 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+
+	"blast/stats"
+)
+
+var (
+	quantiles     = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
+	quantileNames = []string{"p50", "p90", "p99", "p99.9", "p99.99"}
+)
+
+// series is one row of the table of distributions.
+type series struct {
+	name string
+	hist *stats.Histogram
+	// speaks is true where the figures speak about the target, and so must say INVALID when they do not.
+	speaks bool
+	// lost is true where packets without a reply are missing.
+	lost bool
+}
+
+func seriesOf(r *stats.Result) []series {
+	return []series{
+		{"latency", &r.Latency, true, true},
+		{"service time", &r.Service, true, true},
+		{"server's share", &r.Server, true, false},
+		{"lag", &r.Lag, false, false},
+		{"gap between sends", &r.Gap, false, false},
+	}
+}
+
+// marked is a row's name, with the word INVALID where the figures are not to be quoted.
+func (s *series) marked(r *stats.Result) string {
+	if s.speaks && !r.Verdict.Valid {
+		return s.name + " INVALID"
+	}
+	return s.name
+}
+
+// distributions are latency from the plan with service time beside it, then where the time went.
+func (p *page) distributions(r *stats.Result) {
+	head := append([]string{"", "n"}, quantileNames...)
+	rows := [][]string{append(head, "max")}
+	above := [][]string{{"samples above", "1 ms", "10 ms", "100 ms", "1 s"}}
+	for _, s := range seriesOf(r) {
+		h := s.hist
+		if h.Count == 0 && s.name != "lag" {
+			continue
+		}
+		row := []string{s.marked(r), stats.FormatCount(h.Count)}
+		for _, v := range []int64{h.P50, h.P90, h.P99, h.P999, h.P9999, h.Max} {
+			row = append(row, stats.FormatNS(v))
+		}
+		rows = append(rows, row)
+		if s.lost {
+			if row := withLost(r, &s); row != nil {
+				rows = append(rows, row)
+			}
+		}
+		above = append(above, []string{s.marked(r), stats.FormatCount(h.Over.Ms1), stats.FormatCount(h.Over.Ms10),
+			stats.FormatCount(h.Over.Ms100), stats.FormatCount(h.Over.S1)})
+	}
+	p.table(rows)
+	p.blank()
+	p.table(above)
+	p.blank()
+	p.definitions(r)
+}
+
+// withLost is s with the packets that never got a reply ranked as slower than any; nil when there are none.
+func withLost(r *stats.Result, s *series) []string {
+	missing := r.Unanswered(s.hist.Count)
+	h, err := s.hist.Hist()
+	if missing == 0 || err != nil {
+		return nil
+	}
+	lost := *s
+	lost.name = "  lost counted"
+	row := []string{lost.marked(r), stats.FormatCount(s.hist.Count + missing)}
+	for _, q := range quantiles {
+		if v, ok := h.QuantileAmong(q, missing); ok {
+			row = append(row, stats.FormatNS(v))
+		} else {
+			row = append(row, "lost")
+		}
+	}
+	return append(row, "lost")
+}
+
+// definitions say what the rows are, from where to where, and of what samples.
+func (p *page) definitions(r *stats.Result) {
+	if r.Config.Mode == stats.ModeEcho {
+		start := r.Config.ClockStart
+		if start == "" {
+			start = "the planned time"
+		}
+		p.line("clocks", "latency: from %s to the reply; service time: from the actual send to the reply; lag: from the planned to the actual send", start)
+		p.line("samples", "latency and service time count %s", samples(r))
+	} else {
+		p.line("clocks", "lag: from the planned to the actual send; latency is not measured in oneway mode")
+	}
+	p.line("", "percentiles are read from one histogram of all samples of all workers (HdrHistogram, 3 digits, to 1 h); none is averaged")
+}
+
+// samples says which packets are in the latency histogram, by the counts themselves.
+func samples(r *stats.Result) string {
+	l, n := &r.Ledger, r.Latency.Count
+	missing := r.Unanswered(n)
+	switch {
+	case missing == 0 && n >= l.Sent-min(l.InFlight, l.Sent):
+		return "every packet with a known fate, errors and timeouts inside"
+	case n == l.Replied+l.Late:
+		return fmt.Sprintf("replied and late packets; the %s lost have no reply, and the rows \"lost counted\" rank them slower than any", stats.FormatCount(missing))
+	}
+	return fmt.Sprintf("%s packets; %s more have no sample, and the rows \"lost counted\" rank them slower than any", stats.FormatCount(n), stats.FormatCount(missing))
+}
+
+// rounds lists every round and names the one that the page is about.
+func (p *page) rounds(r *stats.Result) {
+	if len(r.Rounds) < 2 {
+		return
+	}
+	rows := [][]string{{"round", "verdict", "sent", "replied", "lost", "latency p50", "p99", "max", "lag p99.9"}}
+	for i := range r.Rounds {
+		x := &r.Rounds[i]
+		name, verdict := strconv.Itoa(i+1), "VALID"
+		if i+1 == r.Round {
+			name += " *"
+		}
+		if !x.Verdict.Valid {
+			verdict = "INVALID"
+		}
+		rows = append(rows, []string{name, verdict, stats.FormatPPS(x.Rate.AchievedPPS), stats.FormatPPS(x.Rate.RepliedPPS), stats.FormatCount(x.Ledger.Lost),
+			stats.FormatNS(x.Latency.P50), stats.FormatNS(x.Latency.P99), stats.FormatNS(x.Latency.Max), stats.FormatNS(x.Lag.P999)})
+	}
+	p.table(rows)
+	p.line("rounds", "* all other figures are of round %d of %d, the %s", r.Round, len(r.Rounds), stats.MedianRule(r.Config.Mode))
+	p.blank()
+}
+
+// workers has a row for each sending thread.
+func (p *page) workers(r *stats.Result) {
+	if len(r.Workers) == 0 {
+		return
+	}
+	rows := [][]string{{"worker", "CPU", "node", "queue", "flows", "sent", "duty", "lag p99", "preempted", "guard", "user", "system"}}
+	for i := range r.Workers {
+		w := &r.Workers[i]
+		rows = append(rows, []string{strconv.Itoa(i), orDash(w.CPU), orDash(w.Node), orDash(w.Queue), strconv.Itoa(w.Flows), stats.FormatCount(w.Sent),
+			fmt.Sprintf("%.0f %%", w.Duty*100), stats.FormatNS(w.LagP99NS), stats.FormatCount(uint64(max(w.InvoluntarySwitches, 0))),
+			stats.FormatNS(w.GuardNS), stats.FormatNS(w.UserNS), stats.FormatNS(w.SystemNS)})
+	}
+	p.table(rows)
+	p.line("", "(duty: share of the time not spent waiting for the next packet; preempted: involuntary context switches)")
+	p.blank()
+}
+
+func orDash(n int) string {
+	if n < 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}

@@ -1,0 +1,267 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"blast/stats"
+)
+
+// Text writes the report that people read first: the verdict, then what was asked and done, the ledger, the distributions,
+// and last the circumstances. Errors are the writer's.
+func Text(w io.Writer, r *stats.Result, o Options) error {
+	p := newPage(o)
+	p.verdict(r)
+	p.blank()
+	p.plan(r)
+	p.blank()
+	p.ledger(r)
+	p.blank()
+	p.distributions(r)
+	p.blank()
+	p.rounds(r)
+	p.workers(r)
+	p.circumstances(r)
+	return p.flush(w)
+}
+
+// verdict is the first thing on the page.
+func (p *page) verdict(r *stats.Result) {
+	v := &r.Verdict
+	switch {
+	case !v.Valid:
+		p.line("INVALID", "%s: these figures measure the generator, not the target", strings.Join(reasonCodes(v.Reasons), ", "))
+	case !r.Config.Paced:
+		p.line("VALID", "the counts add up; --rate max has no plan, so nothing says that the generator kept one")
+	default:
+		p.line("VALID", "the generator kept its plan: these figures speak about the target")
+	}
+	if p.color { // the first word of the page
+		text := p.b.String()
+		word, rest, _ := strings.Cut(text, " ")
+		color := green
+		if !v.Valid {
+			color = red
+		}
+		p.b.Reset()
+		p.b.WriteString(p.paint(color, word) + " " + rest)
+	}
+	for _, reason := range v.Reasons {
+		p.line("", "%s: %s", reason.Code, reason.Detail)
+	}
+	for _, s := range v.SLOs {
+		p.line("SLO", "%s  %s", s.Text, s.Detail)
+	}
+	for _, reason := range v.Warnings {
+		p.line("warning", "%s: %s", reason.Code, reason.Detail)
+	}
+}
+
+// reasonCodes are the distinct codes in the order of the reasons.
+func reasonCodes(reasons []stats.Reason) []string {
+	var codes []string
+	for _, r := range reasons {
+		if !slices.Contains(codes, r.Code) {
+			codes = append(codes, r.Code)
+		}
+	}
+	return codes
+}
+
+// plan says what was asked, how, and what rates came of it.
+func (p *page) plan(r *stats.Result) {
+	c, rate := &r.Config, &r.Rate
+	p.line("target", "%s, %s", strings.Join(c.Targets, ", "), c.Mode)
+	p.line("model", "%s loop: packets leave by a plan fixed before the run (%s), whether replies come or not", c.Model, c.Profile)
+	p.line("measured", "%s of %s asked, after %s of warm-up, which is left out of all figures; started %s",
+		stats.FormatNS(rate.ElapsedNS), stats.FormatNS(c.DurationNS), stats.FormatNS(c.WarmupNS), r.Started.UTC().Format("2006-01-02 15:04:05 UTC"))
+	asked, share := "as many as possible", ""
+	if c.Paced {
+		asked = stats.FormatPPS(rate.TargetPPS)
+		if rate.TargetPPS > 0 {
+			share = " (" + stats.FormatPercent(rate.AchievedPPS/rate.TargetPPS) + ")"
+		}
+	}
+	replied := ""
+	if c.Mode == stats.ModeEcho {
+		replied = ", replied " + stats.FormatPPS(rate.RepliedPPS)
+	}
+	p.line("rate", "asked %s, sent %s%s%s", asked, stats.FormatPPS(rate.AchievedPPS), share, replied)
+	p.line("bits sent", "L1 %s, L2 %s, IP %s, payload %s", stats.FormatBPS(rate.L1BPS), stats.FormatBPS(rate.L2BPS),
+		stats.FormatBPS(rate.IPBPS), stats.FormatBPS(rate.PayloadBPS))
+	p.line("", "(payload of UDP; IP = payload + 28 B, IPv6 48 B; L2 = IP + 18 B, at least 64 B; L1 = L2 + 20 B)")
+	p.margin(r)
+	p.course(r)
+}
+
+func (p *page) margin(r *stats.Result) {
+	c := r.Calibration
+	if c == nil {
+		p.line("margin", "unknown: no calibration of this host for this backend and size")
+		return
+	}
+	text := fmt.Sprintf("ceiling %s by calibration %s (payload %d B, %s)", stats.FormatPPS(c.CeilingPPS), c.ID, c.PayloadBytes, plural(c.Workers, "worker"))
+	if r.Config.Paced && r.Rate.TargetPPS > 0 {
+		text = fmt.Sprintf("%.1f times the target: %s; 3 to 5 is the rule", c.CeilingPPS/r.Rate.TargetPPS, text)
+	}
+	p.line("margin", "%s", text)
+}
+
+// course is the timeline in a sentence: what varied most.
+func (p *page) course(r *stats.Result) {
+	if len(r.Timeline) < 2 {
+		return
+	}
+	first, before := true, 0.0
+	var low, high, steal float64
+	var worst stats.Second
+	for _, s := range r.Timeline {
+		if length := s.T - before; length > 0 {
+			pps := float64(s.Sent) / length
+			if first {
+				low, high, first = pps, pps, false
+			}
+			low, high = min(low, pps), max(high, pps)
+		}
+		before = s.T
+		steal = max(steal, s.Steal)
+		if worstOf(r, s) > worstOf(r, worst) {
+			worst = s
+		}
+	}
+	what := "latency"
+	if r.Config.Mode == stats.ModeOneway {
+		what = "lag"
+	}
+	p.line("course", "%d intervals: sent %s to %s; worst %s p99 %s at %s; CPU time stolen at most %s", len(r.Timeline),
+		stats.FormatPPS(low), stats.FormatPPS(high), what, stats.FormatNS(worstOf(r, worst)), seconds(worst.T), stats.FormatPercent(steal))
+}
+
+func worstOf(r *stats.Result, s stats.Second) int64 {
+	if r.Config.Mode == stats.ModeOneway {
+		return s.LagP99NS
+	}
+	return s.LatencyP99NS
+}
+
+func seconds(t float64) string { return fmt.Sprintf("%.4g s", t) }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// ledger is the conservation line, in exact counts.
+func (p *page) ledger(r *stats.Result) {
+	l, n := &r.Ledger, stats.FormatCount
+	p.line("packets", "planned %s = sent %s + refused %s + abandoned %s + kernel dropped %s",
+		n(l.Planned), n(l.Sent), n(l.RefusedTotal()), n(l.Abandoned), n(l.KernelDropped))
+	if l.RefusedTotal() > 0 {
+		p.line("", "refused: %s", counts(l.Refused))
+	}
+	if r.Config.Mode == stats.ModeEcho {
+		p.line("", "sent %s = replied %s + late %s + lost %s + in flight %s", n(l.Sent), n(l.Replied), n(l.Late), n(l.Lost), n(l.InFlight))
+		p.line("", "late: replied after the timeout of %s%s", stats.FormatNS(r.Config.TimeoutNS), inFlight(l))
+		p.line("", "lost %s = on the way up %s + on the way down %s + unknown %s", n(l.Lost), n(l.LostUp), n(l.LostDown), n(l.LostUnknown))
+		p.line("", "dropped by our own receive path %s; duplicate %s, reordered %s, stray %s", n(l.SelfLost), n(l.Duplicate), n(l.Reordered), n(l.Stray))
+	} else {
+		p.line("", "oneway: nothing is known of packets after they were sent; stray %s", n(l.Stray))
+	}
+	if len(r.Events) > 0 {
+		p.line("events", "%s", counts(r.Events))
+	}
+}
+
+func inFlight(l *stats.Ledger) string {
+	if l.InFlight == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; in flight at the end, waiting for at least %s", stats.FormatNS(l.InFlightAtLeastNS))
+}
+
+// counts lists named counts, the largest first.
+func counts(m map[string]uint64) string {
+	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		switch {
+		case m[a] > m[b]:
+			return -1
+		case m[a] < m[b]:
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	for i, name := range names {
+		names[i] = name + " " + stats.FormatCount(m[name])
+	}
+	return strings.Join(names, ", ")
+}
+
+// circumstances are what a reader needs to believe or repeat the run.
+func (p *page) circumstances(r *stats.Result) {
+	c, b, h := &r.Config, &r.Backend, &r.Host
+	backend := b.Name
+	if b.Mode != "" {
+		backend += ": " + b.Mode
+	}
+	p.line("backend", "%s; batch %d, GSO %d, GRO %s, zero-copy %s; send buffer %s B, receive buffer %s B", backend, b.Batch, b.GSO, onOff(b.GRO),
+		onOff(b.ZeroCopy), stats.FormatCount(uint64(max(b.SendBuffer, 0))), stats.FormatCount(uint64(max(b.ReceiveBuffer, 0))))
+	if b.Auto != "" {
+		p.line("", "chosen by auto: %s", b.Auto)
+	}
+	for _, note := range b.Notes {
+		p.line("note", "%s", note)
+	}
+	p.line("flows", "%s, kept open for the whole run (UDP: no connection to set up or reuse); payload %d B, %s", stats.FormatCount(uint64(max(c.Flows, 0))), c.PayloadBytes, c.Payload)
+	p.line("sending", "wait %s, catch-up %s, seed %d; max lag %s", c.Wait, c.CatchUp, c.Seed, stats.FormatNS(c.MaxLagNS))
+	p.line("host", "%s", hostLine(h))
+	var moved []string
+	for _, k := range r.Counters {
+		moved = append(moved, fmt.Sprintf("%s %+d", k.Name, k.Delta))
+	}
+	if len(moved) > 0 {
+		p.line("counters", "%s", strings.Join(moved, ", "))
+	}
+	if r.Shards > 1 {
+		p.line("shard", "%d of %d (from 0) of run %s: merge all of them before reading percentiles", r.Shard, r.Shards, r.RunID)
+	}
+	p.line("command", "%s", strings.Join(r.Command, " "))
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}
+
+func hostLine(h *stats.Host) string {
+	parts := []string{fmt.Sprintf("%s: Linux %s, %d x %s", h.Hostname, h.Kernel, h.Cores, h.CPU)}
+	if h.NIC != "" {
+		nic := "NIC " + h.NIC
+		if h.Driver != "" {
+			nic += " (" + h.Driver
+			if h.Queues > 0 {
+				nic += ", " + plural(h.Queues, "queue")
+			}
+			nic += ")"
+		}
+		parts = append(parts, nic)
+	}
+	for _, kv := range [][2]string{{"clocksource", h.Clocksource}, {"governor", h.Governor}, {"virtualization", h.Virt}, {"blast", h.Blast}} {
+		if kv[1] != "" {
+			parts = append(parts, kv[0]+" "+kv[1])
+		}
+	}
+	if h.IRQBalance {
+		parts = append(parts, "irqbalance running")
+	}
+	if h.GoVersion != "" {
+		parts = append(parts, h.GoVersion)
+	}
+	return strings.Join(parts, ", ")
+}
