@@ -38,15 +38,12 @@ func Ramp(from, to Rate, over, total time.Duration) (*Plan, error) {
 	}
 	bend := &curve{a: num[0], b: num[1], d: uint64(over), unit: mul64(2*uint64(over), per)}
 	pieces := []piece{{each: 1, curve: bend}}
-	if total <= over {
+	if total <= over || to.Packets == 0 {
 		return newPlan(pieces, total, text)
 	}
 	// After D: N(t) = ((a+b) D + 2 b (t-D)) / (2 per).
 	slot, phase := ceilMod(mul64(num[0]+num[1], uint64(over)), 2*per)
 	pieces[0].slots = slot
-	if to.Packets == 0 {
-		return &Plan{pieces: pieces, slots: slot, length: total, text: text}, nil
-	}
 	pieces = append(pieces, piece{first: slot, start: int64(over), phase: phase, per: 2 * per, num: 2 * num[1], each: 1})
 	return newPlan(pieces, total, text)
 }

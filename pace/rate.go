@@ -36,7 +36,7 @@ func (r Rate) PPS() float64 {
 	if r.Per <= 0 {
 		return 0
 	}
-	return float64(r.Packets) / r.Per.Seconds()
+	return float64(r.Packets) * 1e9 / float64(r.Per)
 }
 
 // Reduced returns the same rate in lowest terms, the form that == compares.

@@ -72,7 +72,7 @@ func checkLength(total time.Duration) error {
 }
 
 func meanPPS(slots uint64, length time.Duration) float64 {
-	return float64(slots) / length.Seconds()
+	return float64(slots) * 1e9 / float64(length)
 }
 
 var _ Schedule = Unpaced{}
