@@ -18,8 +18,8 @@
 //	Due(t)  = floor(N(t)) + 1, at most Slots
 //	Slots   = floor(N(L-1)) + 1
 //
-// Slots equals N(L) when N(L) is whole (50 000/s for 30 s is 1 500 000), else ceil(N(L)), less one in the rare case that the last
-// slot falls inside the last nanosecond and would have been rounded up onto L itself.
+// Slots equals N(L) when that is whole (50 000/s for 30 s is 1 500 000), else ceil(N(L)), less one in the rare case that the last slot
+// falls inside the last nanosecond and would have been rounded up onto L itself. A ramp that has come to rest at 0 has floor(N(L)) + 1.
 //
 // # Profiles
 //
