@@ -38,11 +38,22 @@ func (r Reader) machine() string {
 	if t := r.text("/sys/hypervisor/type"); t != "" {
 		return t
 	}
+	// A paravirtual clock gives away a hypervisor that shows no DMI, and tells KVM from QEMU's emulation.
+	clocks := r.text("/sys/devices/system/clocksource/clocksource0/available_clocksource")
+	clock := ""
+	for _, c := range [][2]string{{"kvm-clock", "kvm"}, {"hyperv", "hyper-v"}, {"xen", "xen"}} {
+		if strings.Contains(clocks, c[0]) {
+			clock = c[1]
+		}
+	}
 	product := r.text("/sys/class/dmi/id/product_name")
 	dmi := strings.Join([]string{product, r.text("/sys/class/dmi/id/sys_vendor"),
 		r.text("/sys/class/dmi/id/board_vendor"), r.text("/sys/class/dmi/id/bios_vendor")}, "\n")
 	for _, h := range hypervisors() {
 		if strings.Contains(dmi, h[0]) && !strings.HasSuffix(product, ".metal") {
+			if h[1] == "qemu" && clock != "" {
+				return clock
+			}
 			return h[1]
 		}
 	}
@@ -50,20 +61,15 @@ func (r Reader) machine() string {
 		name, _, _ := strings.Cut(dt, "\x00")
 		return strings.TrimPrefix(name, "linux,")
 	}
-	if !x86 {
-		if product != "" {
-			return "none"
-		}
-		return Unknown
+	switch {
+	case clock != "":
+		return clock
+	case x86:
+		return "vm"
+	case product != "":
+		return "none"
 	}
-	// A paravirtual clock gives away a hypervisor that shows no DMI.
-	clocks := r.text("/sys/devices/system/clocksource/clocksource0/available_clocksource")
-	for _, c := range [][2]string{{"kvm-clock", "kvm"}, {"hyperv", "hyper-v"}, {"xen", "xen"}} {
-		if strings.Contains(clocks, c[0]) {
-			return c[1]
-		}
-	}
-	return "vm"
+	return Unknown
 }
 
 // container is the container part, empty for none seen. The marks are those that the run times leave: systemd's
