@@ -67,7 +67,7 @@ func (p *Plan) buffers(fd int) error {
 }
 
 // Inspect reads back what a bound and connected socket was granted and checks that the payload fits the path. The sockets come in
-// the order of the flows.
+// the order of the flows and do not block.
 func (p *Plan) Inspect(fd, flow int) error {
 	f := p.cfg.Flows[flow]
 	local, err := localAddr(fd)
@@ -90,11 +90,22 @@ func (p *Plan) Inspect(fd, flow int) error {
 		return fmt.Errorf("payload of %d bytes: the path to %v takes at most %d in one packet (MTU %d); --fragment lets the kernel cut it up",
 			p.cfg.PayloadBytes, f.Dst.Addr(), largest, mtu)
 	}
+	empty(fd)
 	l := &p.limits
 	l.Sources = append(l.Sources, local)
 	l.PayloadBytes = min(l.PayloadBytes, largest)
 	l.SendBuffer, l.ReceiveBuffer = send, receive // the same for every flow: the same request met the same limits
 	return nil
+}
+
+// empty throws away what came to the socket between bind and connect, from whatever address: it is no reply.
+func empty(fd int) {
+	var b [1]byte
+	for range 1 << 16 {
+		if _, err := unix.Read(fd, b[:]); err != nil {
+			return
+		}
+	}
 }
 
 // largest is the largest payload that leaves as one packet, by the path MTU the kernel knows now (ip(7) IP_MTU).

@@ -1,0 +1,175 @@
+package netudp
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"blast/backend"
+	"blast/internal/udpsock"
+)
+
+const (
+	// maxTries bounds how often one packet is offered again at once because of errors that earlier packets brought back.
+	maxTries = 8
+	// sweepEvery is the number of Reaps between two looks at error queues that no send has pointed to.
+	sweepEvery = 64
+	// sweepSockets is the number of sockets of one such look.
+	sweepSockets = 16
+)
+
+// Sender implements backend.Sender.
+type Sender struct {
+	conns    *conns
+	slots    []backend.Slot
+	reserved int
+
+	write   func(fd uintptr) bool // made once: a closure per packet would be garbage
+	payload []byte                // its argument
+	errno   syscall.Errno         // its result
+	events  udpsock.Events
+	idle    bool // no Commit since the last Reap
+	reaps   int
+	polls   []unix.PollFd
+	next    int // in polls
+	limits  backend.Limits
+	closed  bool
+}
+
+var _ backend.Sender = (*Sender)(nil)
+
+func newSender(cfg *backend.Config, c *conns, limits backend.Limits) *Sender {
+	s := &Sender{conns: c, limits: limits, slots: make([]backend.Slot, limits.Batch), polls: make([]unix.PollFd, len(c.fds))}
+	memory := make([]byte, limits.Batch*cfg.PayloadBytes)
+	for i := range s.slots {
+		from, to := i*cfg.PayloadBytes, (i+1)*cfg.PayloadBytes
+		s.slots[i].Payload = memory[from:to:to]
+	}
+	for i, fd := range c.fds {
+		s.polls[i].Fd = int32(fd)
+	}
+	s.write = func(fd uintptr) bool {
+		s.errno = 0
+		if _, err := unix.Write(int(fd), s.payload); err != nil {
+			s.errno, _ = err.(syscall.Errno) // what unix returns, without the cost of errors.As
+		}
+		return true // done, whatever came of it: false would wait
+	}
+	return s
+}
+
+// Reserve implements backend.Sender.
+func (s *Sender) Reserve(n int) []backend.Slot {
+	if s.closed {
+		n = 0
+	}
+	s.reserved = min(max(n, 0), len(s.slots))
+	return s.slots[:s.reserved]
+}
+
+// Commit implements backend.Sender.
+func (s *Sender) Commit(n int) (int, error) {
+	if s.closed {
+		return 0, udpsock.ErrClosed
+	}
+	if n < 0 || n > s.reserved {
+		return 0, fmt.Errorf("net: commit of %d slots, %d reserved", n, s.reserved)
+	}
+	s.reserved, s.idle = 0, s.idle && n == 0
+	for i := range n {
+		if sent, err := s.send(&s.slots[i]); !sent {
+			return i, err
+		}
+	}
+	return n, nil
+}
+
+// send offers one packet. Not sent and no error is back-pressure.
+func (s *Sender) send(slot *backend.Slot) (bool, error) {
+	s.payload = slot.Payload[:slot.Len]
+	raw := s.conns.raws[slot.Flow]
+	for tries := 1; ; tries++ {
+		if err := raw.Write(s.write); err != nil {
+			return false, fmt.Errorf("net: flow %d: %w", slot.Flow, err)
+		}
+		if s.errno == 0 {
+			return true, nil
+		}
+		if s.pending(slot.Flow) && tries <= maxTries/2 {
+			continue
+		}
+		switch answer, cause := backend.Classify(s.errno); answer {
+		case backend.AnswerRetry:
+			if tries <= maxTries {
+				continue
+			}
+			fallthrough
+		case backend.AnswerAgain:
+			s.events.Counts[backend.EventPushback]++
+			return false, nil
+		case backend.AnswerRefused:
+			return false, cause
+		default:
+			return false, fmt.Errorf("net: flow %d: %w", slot.Flow, os.NewSyscallError("write", s.errno))
+		}
+	}
+}
+
+// pending tells whether the last errno may belong to an earlier packet. If so the error queue, which says for sure, is emptied
+// into the events; where it had no room for the error, errno itself counts when nothing but ICMP makes it.
+func (s *Sender) pending(flow int) bool {
+	if !udpsock.MaybePending(s.errno) {
+		return false
+	}
+	if s.events.Drain(s.conns.fds[flow]) == 0 {
+		if answer, _ := backend.Classify(s.errno); answer == backend.AnswerRetry {
+			s.events.Note(s.errno)
+		}
+	}
+	return true
+}
+
+// Reap implements backend.Sender. Accepted means sent here, so there are only events to tell.
+func (s *Sender) Reap() backend.Completions {
+	if !s.closed {
+		s.sweep()
+	}
+	s.conns.hand.Collect(&s.events)
+	return backend.Completions{Events: s.events.Take()}
+}
+
+// sweep looks for ICMP errors that came back after a flow's last packet, and so met no send that would have told of them.
+func (s *Sender) sweep() {
+	look := s.idle
+	s.idle = true
+	if s.reaps++; !look && s.reaps%sweepEvery != 0 {
+		return
+	}
+	polls := s.polls[s.next:min(s.next+sweepSockets, len(s.polls))]
+	s.next = (s.next + len(polls)) % len(s.polls)
+	if n, err := unix.Poll(polls, 0); n == 0 || err != nil {
+		return
+	}
+	for i := range polls {
+		if polls[i].Revents&unix.POLLERR != 0 {
+			s.events.Drain(int(polls[i].Fd))
+		}
+	}
+}
+
+// Limits implements backend.Sender.
+func (s *Sender) Limits() backend.Limits { return s.limits }
+
+// Close implements backend.Sender.
+func (s *Sender) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed, s.reserved = true, 0
+	if err := s.conns.release(); err != nil {
+		return fmt.Errorf("net: %w", err)
+	}
+	return nil
+}
