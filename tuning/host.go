@@ -14,7 +14,8 @@ import (
 )
 
 // Host describes the machine as far as a run's figures depend on it; iface is the interface that the traffic leaves by,
-// empty when not known. It never fails: a fact that cannot be read is Unknown, Cores 0, IRQBalance false.
+// empty when not known. It never fails: a fact that cannot be read is Unknown, Cores and Queues 0, NICNode -1, IRQBalance
+// false.
 func (r Reader) Host(iface string) stats.Host {
 	build, _ := debug.ReadBuildInfo()
 	return stats.Host{
@@ -24,6 +25,8 @@ func (r Reader) Host(iface string) stats.Host {
 		Cores:       r.cores(),
 		NIC:         r.nic(iface),
 		Driver:      r.driver(iface),
+		Queues:      r.queues(iface),
+		NICNode:     r.nicNode(iface),
 		Clocksource: r.known("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
 		Governor:    r.governor(),
 		Virt:        r.virt(),

@@ -20,13 +20,13 @@ func TestHost(t *testing.T) {
 		{
 			why: "bare metal tells everything", tree: "two-sockets", iface: "ens1f0",
 			want: stats.Host{Hostname: "rack7", Kernel: "6.12.9-amd64", CPU: "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz", Cores: 7,
-				NIC: "ens1f0 [8086:10c9]", Driver: "igb", Clocksource: "tsc", Governor: "performance", Virt: "none", IRQBalance: true},
+				NIC: "ens1f0 [8086:10c9]", Driver: "igb", Queues: 2, NICNode: 1, Clocksource: "tsc", Governor: "performance", Virt: "none", IRQBalance: true},
 			fingerprint: "d4ab259ed2b43b5e",
 		},
 		{
 			why: "loopback has a kind though no device", tree: "two-sockets", iface: "lo",
 			want: stats.Host{Hostname: "rack7", Kernel: "6.12.9-amd64", CPU: "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz", Cores: 7,
-				NIC: "lo", Driver: "loopback", Clocksource: "tsc", Governor: "performance", Virt: "none", IRQBalance: true},
+				NIC: "lo", Driver: "loopback", Queues: 1, NICNode: -1, Clocksource: "tsc", Governor: "performance", Virt: "none", IRQBalance: true},
 			fingerprint: "ed65b642d504c9c3",
 		},
 		{
@@ -38,13 +38,13 @@ func TestHost(t *testing.T) {
 		{
 			why: "a container has no cpufreq and its quota of 1.5 is one core", tree: "container", iface: "eth0",
 			want: stats.Host{Hostname: "abc", Kernel: "4.19.0", CPU: "AMD EPYC", Cores: 1,
-				NIC: "eth0", Driver: "vlan", Clocksource: Unknown, Governor: "none", Virt: "vm+docker"},
+				NIC: "eth0", Driver: "vlan", NICNode: -1, Clocksource: Unknown, Governor: "none", Virt: "vm+docker"},
 			fingerprint: "8b4c0f71be3f8570",
 		},
 		{
 			why: "an interface that is not there keeps the name it was asked for", tree: "container", iface: "eth9",
 			want: stats.Host{Hostname: "abc", Kernel: "4.19.0", CPU: "AMD EPYC", Cores: 1,
-				NIC: "eth9", Driver: Unknown, Clocksource: Unknown, Governor: "none", Virt: "vm+docker"},
+				NIC: "eth9", Driver: Unknown, NICNode: -1, Clocksource: Unknown, Governor: "none", Virt: "vm+docker"},
 			fingerprint: "cec658cf585b1e3d",
 		},
 	} {
@@ -66,7 +66,7 @@ func TestHost(t *testing.T) {
 func TestHostOfNothing(t *testing.T) {
 	// An empty root is the worst host: every fact is missing, and none may be an error or a panic.
 	got := tree(t, nil).Host("")
-	want := stats.Host{Hostname: Unknown, Kernel: Unknown, CPU: Unknown, NIC: Unknown, Driver: Unknown, Clocksource: Unknown,
+	want := stats.Host{Hostname: Unknown, Kernel: Unknown, CPU: Unknown, NIC: Unknown, Driver: Unknown, NICNode: -1, Clocksource: Unknown,
 		Governor: Unknown, Virt: Unknown}
 	if d := cmp.Diff(want, got, cmpopts.IgnoreFields(stats.Host{}, "GoVersion", "Blast")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -74,7 +74,7 @@ func TestHostOfNothing(t *testing.T) {
 }
 
 func TestFingerprintCoversWhatTheCeilingDependsOn(t *testing.T) {
-	base := stats.Host{Hostname: "a", Kernel: "6.1", CPU: "x", Cores: 4, NIC: "eth0", Driver: "igb", Clocksource: "tsc",
+	base := stats.Host{Hostname: "a", Kernel: "6.1", CPU: "x", Cores: 4, NIC: "eth0", Driver: "igb", Queues: 2, NICNode: 1, Clocksource: "tsc",
 		Governor: "performance", Virt: "none", GoVersion: "go1", Blast: "v1"}
 	for name, change := range map[string]func(*stats.Host){
 		"kernel":   func(h *stats.Host) { h.Kernel = "6.2" },

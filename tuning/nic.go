@@ -53,6 +53,44 @@ func (r Reader) nic(iface string) string {
 	return iface + " [" + strings.TrimPrefix(vendor, "0x") + ":" + strings.TrimPrefix(device, "0x") + "]"
 }
 
+// queues is the number of transmit queues in use (sysfs shows real_num_tx_queues of them); 0 when not known.
+func (r Reader) queues(iface string) int {
+	dir, ok := r.netDir(iface)
+	if !ok {
+		return 0
+	}
+	queues, err := filepath.Glob(r.path(dir + "/queues/tx-[0-9]*"))
+	if err != nil {
+		return 0
+	}
+	return len(queues)
+}
+
+// nicNode is the NUMA node of the device behind an interface; -1 when there is no device or the firmware does not say. A
+// device on a bus of its own, such as virtio, has the node of what that bus hangs on.
+func (r Reader) nicNode(iface string) int {
+	dir, ok := r.netDir(iface)
+	if !ok {
+		return -1
+	}
+	device, err := filepath.EvalSymlinks(r.path(dir + "/device"))
+	if err != nil {
+		return -1
+	}
+	for ; filepath.Base(device) != "sys" && device != filepath.Dir(device); device = filepath.Dir(device) {
+		text, err := os.ReadFile(filepath.Join(device, "numa_node"))
+		if err != nil {
+			continue
+		}
+		node, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			return -1
+		}
+		return node
+	}
+	return -1
+}
+
 // driver names the kernel driver of an interface, or what kind of virtual interface it is.
 func (r Reader) driver(iface string) string {
 	dir, ok := r.netDir(iface)
