@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"net/netip"
 
@@ -16,16 +17,21 @@ const (
 	flowRestart = 2e9
 )
 
+// key tells flows apart: the peer, its worker, and which of the worker's flows it is, since several may share a source port.
+type key struct {
+	addr               [16]byte
+	port, worker, lane uint16
+}
+
 // flow is what the server knows of one sender's flow: 64 bytes, one cache line. A zero count is a free place.
 type flow struct {
-	addr         [16]byte
-	port, worker uint16
-	epoch        uint8
-	newest       uint64 // index within the flow
-	window       uint64 // bit k: packet newest-k has come
-	count        uint64
-	planned      int64 // of the newest, ns of the sender's clock
-	seen         int64 // ns of the server's clock
+	key
+	epoch   uint8
+	newest  uint64 // index within the flow
+	window  uint64 // bit k: packet newest-k has come
+	count   uint64
+	planned int64 // of the newest, ns of the sender's clock
+	seen    int64 // ns of the server's clock
 }
 
 // flows is a bounded hash table of flows, linear probing over a power of two of places that is never more than half full. One
@@ -46,25 +52,27 @@ func newFlows(limit int, seed uint64) *flows {
 }
 
 // home is where a flow is looked for first. The seed keeps peers from choosing collisions.
-func (t *flows) home(addr *[16]byte, port, worker uint16) uint64 {
-	a := uint64(addr[0]) | uint64(addr[1])<<8 | uint64(addr[2])<<16 | uint64(addr[3])<<24 |
-		uint64(addr[4])<<32 | uint64(addr[5])<<40 | uint64(addr[6])<<48 | uint64(addr[7])<<56
-	b := uint64(addr[8]) | uint64(addr[9])<<8 | uint64(addr[10])<<16 | uint64(addr[11])<<24 |
-		uint64(addr[12])<<32 | uint64(addr[13])<<40 | uint64(addr[14])<<48 | uint64(addr[15])<<56
-	hi, lo := bits.Mul64(a^t.seed, b^0x9E3779B97F4A7C15)
-	hi, lo = bits.Mul64(hi^lo^uint64(port)<<16^uint64(worker), t.seed*0xBF58476D1CE4E5B9|1)
+func (t *flows) home(k *key) uint64 {
+	hi, lo := bits.Mul64(binary.NativeEndian.Uint64(k.addr[:])^t.seed, binary.NativeEndian.Uint64(k.addr[8:])^0x9E3779B97F4A7C15)
+	rest := uint64(k.port)<<32 | uint64(k.worker)<<16 | uint64(k.lane)
+	hi, lo = bits.Mul64(hi^lo^rest, t.seed*0xBF58476D1CE4E5B9|1)
 	return (hi ^ lo) * 0x94D049BB133111EB >> t.shift
 }
 
 // observe records that a packet came and returns the report for its reply: the distinct packets of its flow so far, and the window
 // when the packet is the flow's newest. A count of 0 is no report.
 func (t *flows) observe(peer netip.AddrPort, s *packet.Stamp, now int64, c *Counts) (count, window uint64) {
-	addr, port := peer.Addr().As16(), peer.Port()
-	at := t.home(&addr, port, s.Worker)
+	k := key{addr: peer.Addr().As16(), port: peer.Port(), worker: s.Worker}
+	index := uint64(0)
+	if stride := uint64(s.Stride); stride != 0 {
+		index = s.Seq / stride
+		k.lane = uint16(s.Seq % stride)
+	}
+	at := t.home(&k)
 	f := &t.place[at]
 	for f.count != 0 {
-		if f.port == port && f.worker == s.Worker && f.addr == addr {
-			return f.observe(s, now, c)
+		if f.key == k {
+			return f.observe(s, index, now, c)
 		}
 		at = (at + 1) & t.mask
 		f = &t.place[at]
@@ -74,16 +82,16 @@ func (t *flows) observe(peer netip.AddrPort, s *packet.Stamp, now int64, c *Coun
 		return 0, 0
 	}
 	t.live++
-	*f = flow{addr: addr, port: port, worker: s.Worker}
-	return f.begin(s, now)
+	f.key = k
+	return f.begin(s, index, now)
 }
 
 // begin makes the packet the first of its flow.
-func (f *flow) begin(s *packet.Stamp, now int64) (count, window uint64) {
+func (f *flow) begin(s *packet.Stamp, index uint64, now int64) (count, window uint64) {
 	f.epoch, f.count, f.planned, f.seen = s.Epoch, 1, s.Planned, now
-	f.newest, f.window = 0, 0
+	f.newest, f.window = index, 0
 	if s.Stride != 0 {
-		f.newest, f.window = s.Seq/uint64(s.Stride), 1
+		f.window = 1
 	}
 	return f.count, f.window
 }
@@ -91,7 +99,7 @@ func (f *flow) begin(s *packet.Stamp, now int64) (count, window uint64) {
 // observe adds a packet to its flow. Within one run the plan never runs backwards: a later packet of a flow is planned no earlier.
 // So one that is planned later than the newest, and yet is of another epoch or has no greater index, is of a new phase or run; one
 // of another epoch that is planned earlier is a straggler, unless the flow had fallen silent (the sender's clock began anew).
-func (f *flow) observe(s *packet.Stamp, now int64, c *Counts) (count, window uint64) {
+func (f *flow) observe(s *packet.Stamp, index uint64, now int64, c *Counts) (count, window uint64) {
 	later := s.Planned > f.planned
 	if s.Epoch != f.epoch {
 		if !later && now-f.seen < flowRestart {
@@ -99,14 +107,13 @@ func (f *flow) observe(s *packet.Stamp, now int64, c *Counts) (count, window uin
 			return 0, 0
 		}
 		c.Restarted++
-		return f.begin(s, now)
+		return f.begin(s, index, now)
 	}
 	if s.Stride == 0 {
 		f.count++
 		f.seen, f.planned, f.window = now, max(f.planned, s.Planned), 0
 		return f.count, 0
 	}
-	index := s.Seq / uint64(s.Stride)
 	switch {
 	case index > f.newest:
 		// A shift of 64 or more gives 0 in Go.
@@ -117,7 +124,7 @@ func (f *flow) observe(s *packet.Stamp, now int64, c *Counts) (count, window uin
 		return f.count, f.window
 	case later:
 		c.Restarted++
-		return f.begin(s, now)
+		return f.begin(s, index, now)
 	}
 	f.seen = now
 	age := f.newest - index
@@ -156,7 +163,7 @@ func (t *flows) remove(hole uint64) {
 	t.live--
 	for at := (hole + 1) & t.mask; t.place[at].count != 0; at = (at + 1) & t.mask {
 		f := &t.place[at]
-		home := t.home(&f.addr, f.port, f.worker)
+		home := t.home(&f.key)
 		if (at-home)&t.mask >= (at-hole)&t.mask {
 			t.place[hole] = *f
 			hole = at
