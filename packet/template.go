@@ -250,6 +250,9 @@ func (t *Template) Key(reply []byte) (uint64, bool) {
 // KeyOf is the key of slot seq: what Key finds in a reply that echoes the field.
 func (t *Template) KeyOf(seq uint64) uint64 { return t.fixed | seq<<t.up&t.mask }
 
+// Index numbers the distinct keys from 0, in the order of the slots that use them.
+func (t *Template) Index(key uint64) uint64 { return key & t.mask >> t.up }
+
 // Keys is the number of distinct keys, after which they come again: a timeout must be shorter than it takes to send so many. It is
 // MaxUint64, one less than the truth, for a field of 8 bytes, and 0 without a match.
 func (t *Template) Keys() uint64 {

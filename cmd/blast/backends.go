@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"blast/backend"
+	"blast/backend/mmsg"
+	"blast/backend/netudp"
+)
+
+// backends is the one table of send paths, in the order in which auto prefers them. A further backend is one folder and one row.
+func backends() []backend.Entry {
+	return []backend.Entry{mmsg.Entry(), netudp.Entry()}
+}
+
+// choose returns the backend of that name, or for "auto" the preferred one that works, with the reason.
+func choose(name, preferred string) (backend.Entry, string, error) {
+	if name == "auto" {
+		return chooseAuto(preferred)
+	}
+	var names []string
+	for _, b := range backends() {
+		if b.Name == name {
+			if err := b.Probe(); errors.Is(err, errors.ErrUnsupported) {
+				return b, "", fmt.Errorf("backend %s cannot run here: %w", name, err)
+			}
+			return b, "", nil
+		}
+		names = append(names, b.Name)
+	}
+	return backend.Entry{}, "", fmt.Errorf("backend %q: want auto, %s", name, strings.Join(names, ", "))
+}
+
+// chooseAuto prefers what the calibration of this host recommends, then the order of the table. It never falls back silently.
+func chooseAuto(preferred string) (backend.Entry, string, error) {
+	var why []string
+	table := backends()
+	for i, b := range table {
+		if b.Name == preferred {
+			table[0], table[i] = table[i], table[0]
+		}
+	}
+	for _, b := range table {
+		err := b.Probe()
+		if err == nil {
+			reason := "it works here and no calibration says otherwise"
+			if b.Name == preferred {
+				reason = "this host's calibration recommends it"
+			}
+			return b, strings.Join(append(why, reason), "; "), nil
+		}
+		why = append(why, fmt.Sprintf("not %s: %v", b.Name, err))
+	}
+	return backend.Entry{}, "", fmt.Errorf("no backend works here: %s", strings.Join(why, "; "))
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/term"
+
+	"blast/report"
+	"blast/stats"
+)
+
+// output is where a result goes: always standard output, and a file when asked. The file is made before the run, beside its final
+// name, so that an unwritable place is known before anything is sent; it gets its name when it is whole.
+type output struct {
+	path string
+	temp *os.File
+}
+
+func openOutput(path string) (*output, error) {
+	if path == "" {
+		return &output{}, nil
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, fmt.Errorf("--out %s: %w", path, err)
+	}
+	return &output{path: path, temp: temp}, nil
+}
+
+// discard removes the unfinished file, if there is one.
+func (o *output) discard() {
+	if o.temp != nil {
+		o.temp.Close()
+		os.Remove(o.temp.Name())
+		o.temp = nil
+	}
+}
+
+// write prints res to w in the format and writes the file. A file that cannot be written loses nothing: the JSON goes to w too, and
+// the error says so.
+func (o *output) write(res *stats.Result, format string, w io.Writer) error {
+	var buf bytes.Buffer
+	if err := render(&buf, res, format, isTerminal(w)); err != nil {
+		return err
+	}
+	_, printErr := w.Write(buf.Bytes())
+	if o.temp == nil {
+		return printErr
+	}
+	err := report.JSON(o.temp, res)
+	if err == nil {
+		err = errors.Join(o.temp.Chmod(0o644), o.temp.Sync(), o.temp.Close())
+	}
+	if err == nil {
+		err = os.Rename(o.temp.Name(), o.path)
+	}
+	if err == nil {
+		o.temp = nil
+		return printErr
+	}
+	o.discard()
+	if format != "json" {
+		if jsonErr := report.JSON(w, res); jsonErr != nil {
+			return errors.Join(err, jsonErr)
+		}
+	}
+	return fmt.Errorf("--out %s: %w; nothing is lost: the result was printed to standard output as JSON instead", o.path, err)
+}
+
+func render(w io.Writer, res *stats.Result, format string, color bool) error {
+	switch format {
+	case "json":
+		return report.JSON(w, res)
+	case "csv":
+		return report.CSV(w, res)
+	case "hgrm":
+		return report.HGRM(w, res, &res.Latency)
+	case "hlog":
+		return report.HDRLog(w, res)
+	}
+	return report.Text(w, res, report.Options{Color: color})
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// progressLine returns what prints one line a second on a terminal, and what ends it. Without a terminal nothing is printed.
+func progressLine(p *udpPlan, round int) (func(stats.Second), func()) {
+	if !isTerminal(os.Stderr) {
+		return nil, func() {}
+	}
+	prefix := ""
+	if p.rounds > 1 {
+		prefix = fmt.Sprintf("round %d/%d  ", round+1, p.rounds)
+	}
+	last := 0.0
+	return func(s stats.Second) {
+		span := s.T - last
+		last = s.T
+		if span <= 0 {
+			return
+		}
+		fmt.Fprintf(os.Stderr, "\r\x1b[K%s%.0f s of %v  sent %s", prefix, s.T, p.engine.Schedule.Length(), stats.FormatPPS(float64(s.Sent)/span))
+		if p.config.Paced {
+			fmt.Fprintf(os.Stderr, " of %s planned  lag p99 %s", stats.FormatPPS(float64(s.Planned)/span), stats.FormatNS(s.LagP99NS))
+		}
+		if p.engine.Echo {
+			fmt.Fprintf(os.Stderr, "  replied %s  latency p99 %s", stats.FormatPPS(float64(s.Replied)/span), stats.FormatNS(s.LatencyP99NS))
+		}
+	}, func() { fmt.Fprint(os.Stderr, "\r\x1b[K") }
+}

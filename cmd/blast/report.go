@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"blast/report"
+	"blast/stats"
+	"blast/verdict"
+)
+
+func reportCommand() *cobra.Command {
+	var format, out string
+	var merge bool
+	cmd := &cobra.Command{
+		Use:   "report FILE...",
+		Short: "show a result again, merge the shards of one run, or compare two runs",
+		Long: `Show results that blast udp --out wrote.
+
+  blast report a.json                 the same report again, or --format json, csv, hgrm, hlog
+  blast report a.json b.json          two runs side by side; shards of one run (same --run-id) are merged instead
+  blast report s0.json s1.json s2.json --out whole.json      merge; percentiles come from the merged histograms`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("no result file: want blast report FILE.json")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			results, err := report.Load(args...)
+			if err != nil {
+				return usage(err)
+			}
+			if len(results) == 2 && !shardsOfOne(results) && !merge {
+				return report.Compare(os.Stdout, results[0], results[1], report.Options{Color: isTerminal(os.Stdout)})
+			}
+			whole := results[0]
+			if len(results) > 1 {
+				if whole, err = stats.Merge(results); err != nil {
+					return usage(fmt.Errorf("merge: %w", err))
+				}
+				whole.Verdict = verdict.Merged(whole, results, verdict.Limits{})
+			}
+			o, err := openOutput(out)
+			if err != nil {
+				return usage(err)
+			}
+			defer o.discard()
+			return o.write(whole, format, os.Stdout)
+		},
+	}
+	cmd.Flags().StringVar(&format, "format", "text", "text, json, csv, hgrm, hlog")
+	cmd.Flags().StringVar(&out, "out", "", "write the (merged) JSON result to this file")
+	cmd.Flags().BoolVar(&merge, "merge", false, "merge two files even when they do not say that they are shards of one run (and fail saying why)")
+	return cmd
+}
+
+func shardsOfOne(results []*stats.Result) bool {
+	for _, r := range results {
+		if r.Shards < 2 || r.RunID != results[0].RunID {
+			return false
+		}
+	}
+	return true
+}

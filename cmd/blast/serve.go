@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"blast/serve"
+)
+
+func serveCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "serve", Short: "be the target: a no-op sink or an echo server"}
+	cmd.AddCommand(serveUDPCommand())
+	return cmd
+}
+
+func serveUDPCommand() *cobra.Command {
+	var cfg serve.Config
+	var mode, cpus string
+	var listen, allow []string
+	cmd := &cobra.Command{
+		Use:   "udp",
+		Short: "receive UDP: count it (sink) or send it back (echo)",
+		Long: `Receive UDP and count it (sink) or send it back (echo). Prints "listening ADDR" for every address first, its counts on SIGUSR1 and at the
+end (SIGINT or SIGTERM). Only peers inside --allow are served: by default loopback and the prefix of the interface that owns the
+listen address, so that it is nobody's reflector.
+
+  blast serve udp --mode echo --listen 127.0.0.1:9000
+  blast serve udp --mode sink --listen '[::]:9000' --workers 4 --allow fd00::/8`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if cfg.Mode, err = serve.ParseMode(mode); err != nil {
+				return usage(err)
+			}
+			for _, text := range listen {
+				a, err := netip.ParseAddrPort(text)
+				if err != nil {
+					return usagef("listen %q: want ADDR:PORT, such as 127.0.0.1:9000 or [::]:9000: %w", text, err)
+				}
+				cfg.Listen = append(cfg.Listen, a)
+			}
+			for _, text := range allow {
+				p, err := netip.ParsePrefix(text)
+				if err != nil {
+					return usagef("allow %q: want a prefix such as 10.0.0.0/8: %w", text, err)
+				}
+				cfg.Allow = append(cfg.Allow, p)
+			}
+			if cfg.CPUs, _, err = cpuList(cpus); err != nil {
+				return usage(err)
+			}
+			return runServe(cmd.Context(), cfg)
+		},
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.StringVar(&mode, "mode", "echo", "sink (count) or echo (send back, with our stamp's server fields filled)")
+	fl.StringArrayVar(&listen, "listen", []string{"127.0.0.1:9000"}, "ADDR:PORT; repeat for several; port 0 lets the kernel choose")
+	fl.IntVar(&cfg.Workers, "workers", 1, "sockets and threads per address (SO_REUSEPORT)")
+	fl.StringVar(&cpus, "cpus", "none", "CPUs of the workers, in turn: a list such as 0,2-3, or none")
+	fl.StringArrayVar(&allow, "allow", nil, "serve peers in this prefix; repeat. Replaces the default")
+	fl.IntVar(&cfg.Batch, "batch", 0, "most datagrams per system call; 0 = 64")
+	fl.IntVar(&cfg.ReceiveBuffer, "rcvbuf", 0, "SO_RCVBUF per socket in bytes; 0 = 4 MiB")
+	fl.BoolVar(&cfg.GRO, "gro", false, "receive and return trains in one piece (UDP_GRO)")
+	return cmd
+}
+
+// runServe serves until ctx ends.
+func runServe(ctx context.Context, cfg serve.Config) error {
+	prepareProcess(cfg.Workers * len(cfg.Listen))
+	srv, err := serve.Listen(cfg)
+	if err != nil {
+		return usage(err)
+	}
+	defer srv.Close()
+	for _, a := range srv.Addrs() {
+		fmt.Printf("listening %s\n", a)
+	}
+	var allowed []string
+	for _, p := range srv.Allow() {
+		allowed = append(allowed, p.String())
+	}
+	fmt.Printf("%s for peers in %s\n", cfg.Mode, strings.Join(allowed, ", "))
+	counts := make(chan os.Signal, 1)
+	signal.Notify(counts, syscall.SIGUSR1)
+	defer signal.Stop(counts)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	for {
+		select {
+		case <-counts:
+			fmt.Println(srv.Counts())
+		case err := <-ended:
+			fmt.Println(srv.Counts())
+			return err
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// resolve turns HOST:PORT arguments into addresses. A name with addresses of both families gives the first of the wanted family,
+// IPv4 where any will do.
+func resolve(ctx context.Context, targets []string, family string) ([]netip.AddrPort, error) {
+	if family != "any" && family != "4" && family != "6" {
+		return nil, fmt.Errorf("family %q: want any, 4 or 6", family)
+	}
+	var out []netip.AddrPort
+	for _, t := range targets {
+		host, portText, err := net.SplitHostPort(t)
+		if err != nil {
+			return nil, fmt.Errorf("target %q: want HOST:PORT, such as 10.0.0.1:9000 or [::1]:9000: %w", t, err)
+		}
+		port, err := strconv.ParseUint(portText, 10, 16)
+		if err != nil || port == 0 {
+			return nil, fmt.Errorf("target %q: port %q: want 1 to 65535", t, portText)
+		}
+		addrs, err := lookup(ctx, host)
+		if err != nil {
+			return nil, fmt.Errorf("target %q: unknown host: %w", t, err)
+		}
+		addr, ok := pick(addrs, family)
+		if !ok {
+			return nil, fmt.Errorf("target %q: none of its addresses %v is IPv%s", t, addrs, family)
+		}
+		out = append(out, netip.AddrPortFrom(addr, uint16(port)))
+	}
+	return out, nil
+}
+
+func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a.Unmap()}, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	return addrs, err
+}
+
+func pick(addrs []netip.Addr, family string) (netip.Addr, bool) {
+	for _, want4 := range []bool{true, false} {
+		if family == "4" && !want4 || family == "6" && want4 {
+			continue
+		}
+		if i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is4() == want4 }); i >= 0 {
+			return addrs[i], true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// public reports whether a is an address that --authorized is needed for.
+func public(a netip.Addr) bool {
+	a = a.Unmap()
+	return !a.IsLoopback() && !a.IsPrivate() && !a.IsLinkLocalUnicast()
+}
+
+// sources parses --src and checks that every address belongs to this host: blast does not spoof.
+func sources(list []string) ([]netip.Addr, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("addresses of this host: %w", err)
+	}
+	var out []netip.Addr
+	for _, text := range list {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("source address %q: %w", text, err)
+		}
+		if !a.IsLoopback() && !slices.ContainsFunc(own, func(o net.Addr) bool {
+			p, err := netip.ParsePrefix(o.String())
+			return err == nil && p.Addr().Unmap() == a.Unmap().WithZone("")
+		}) {
+			return nil, fmt.Errorf("source address %s is not of this host; blast does not spoof (see: ip address)", a)
+		}
+		out = append(out, a.Unmap())
+	}
+	return out, nil
+}
+
+// portRange parses A-B or A.
+func portRange(text string) (from, to uint16, err error) {
+	if text == "" {
+		return 0, 0, nil
+	}
+	a, b, ranged := strings.Cut(text, "-")
+	if !ranged {
+		b = a
+	}
+	lo, errA := strconv.ParseUint(a, 10, 16)
+	hi, errB := strconv.ParseUint(b, 10, 16)
+	if errA != nil || errB != nil || lo == 0 || hi < lo {
+		return 0, 0, fmt.Errorf("source ports %q: want A-B with 1 <= A <= B <= 65535", text)
+	}
+	return uint16(lo), uint16(hi), nil
+}
+
+// cpuList parses --cpus: "2,4-7", "none" (nil, false) or "auto" (nil, true).
+func cpuList(text string) (cpus []int, auto bool, err error) {
+	switch text {
+	case "auto":
+		return nil, true, nil
+	case "none":
+		return nil, false, nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		a, b, ranged := strings.Cut(part, "-")
+		if !ranged {
+			b = a
+		}
+		lo, errA := strconv.Atoi(a)
+		hi, errB := strconv.Atoi(b)
+		if errA != nil || errB != nil || lo < 0 || hi < lo || hi > 1<<16 {
+			return nil, false, fmt.Errorf("cpus %q: want a list such as 2,4-7, or auto, or none", text)
+		}
+		for c := lo; c <= hi; c++ {
+			if slices.Contains(cpus, c) {
+				return nil, false, fmt.Errorf("cpus %q: cpu %d is named twice", text, c)
+			}
+			cpus = append(cpus, c)
+		}
+	}
+	return cpus, false, nil
+}
