@@ -27,12 +27,10 @@ type Cursor struct {
 	first uint64 // number of the share's first train
 	skip  uint64 // trains from one of the share to the next
 
-	kind   kind
-	plan   *Plan
-	next   int // the piece that turn looks at next
-	bend   *curve
-	excess u192 // F(at) - slot*unit on a ramp
-	jump   u192 // hop*unit
+	kind kind
+	plan *Plan
+	next int // the piece that turn looks at next
+	bend *curve
 
 	schedule Schedule
 	process  *Process
@@ -64,6 +62,7 @@ func NewCursor(s Schedule, first, stride, group uint64) Cursor {
 	switch s := s.(type) {
 	case *Plan:
 		c.plan = s
+		c.hop = min(c.hop, maxTerm) // no plan is longer, and slot + hop must not wrap
 	case Unpaced:
 		c.left, c.den = trains(c.end-c.slot, c.hop), 1
 	case *Process:
@@ -122,22 +121,13 @@ func (c *Cursor) move() {
 		return
 	}
 	switch c.kind {
-	case asked:
-		c.at = int64(c.schedule.At(c.slot))
-		return
+	case bent:
+		c.at = c.bend.at(c.slot) // a ramp is the first piece of its plan
 	case drawn:
 		c.at = c.tree.at(c.process, c.slot)
-		return
+	case asked:
+		c.at = int64(c.schedule.At(c.slot))
 	}
-	if c.excess.less(c.jump) {
-		need := c.jump.sub(c.excess)
-		slope := c.bend.slope(uint64(c.at))
-		x := c.bend.solve(slope, need, c.bend.d-uint64(c.at))
-		c.excess = c.bend.rise(slope, x).sub(need)
-		c.at += int64(x)
-		return
-	}
-	c.excess = c.excess.sub(c.jump)
 }
 
 // turn sets the cursor on the piece that holds slot; false when there is none. It is the only place that divides.
@@ -153,10 +143,7 @@ func (c *Cursor) turn() bool {
 		c.left = trains(p.first+p.slots-c.slot, c.hop)
 		k := c.slot - p.first
 		if p.curve != nil {
-			c.kind, c.bend = bent, p.curve
-			c.at = p.curve.at(k)
-			c.excess = p.curve.total(uint64(c.at)).sub(p.curve.unit.mul(k))
-			c.jump = p.curve.unit.mul(c.hop)
+			c.kind, c.bend, c.at = bent, p.curve, p.curve.at(k)
 		} else {
 			c.straighten(p, k)
 		}

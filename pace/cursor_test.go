@@ -111,6 +111,18 @@ func TestCursorEdges(t *testing.T) {
 			NewCursor(three, 0, bad[0], bad[1])
 		}()
 	}
+	// Only slot 5 is in the share, and what comes after it is not slot 4 of a later piece.
+	stairs, err := Step(Rate{Packets: 3, Per: time.Second}, Rate{Packets: 1, Per: time.Second}, time.Second, Rate{Packets: 9, Per: time.Second}, 8*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := NewCursor(stairs, 5, 1<<64-1, 1)
+	if slot, _, _, ok := far.Next(); slot != 5 || !ok {
+		t.Errorf("the largest stride from slot 5 starts at %d, %v", slot, ok)
+	}
+	if slot, _, _, ok := far.Next(); ok {
+		t.Errorf("the largest stride from slot 5 goes on to %d", slot)
+	}
 	unpaced, err := Max(time.Second)
 	if err != nil {
 		t.Fatal(err)

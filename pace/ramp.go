@@ -36,8 +36,7 @@ func Ramp(from, to Rate, over, total time.Duration) (*Plan, error) {
 	if from == to {
 		return newPlan([]piece{{per: per, num: num[0], each: 1}}, total, text)
 	}
-	bend := &curve{a: num[0], b: num[1], d: uint64(over), unit: mul64(2*uint64(over), per)}
-	pieces := []piece{{each: 1, curve: bend}}
+	pieces := []piece{{each: 1, curve: newCurve(num[0], num[1], per, uint64(over))}}
 	if total <= over || to.Packets == 0 {
 		return newPlan(pieces, total, text)
 	}
@@ -54,51 +53,96 @@ func Ramp(from, to Rate, over, total time.Duration) (*Plan, error) {
 //
 // so slot i is due at the first t with F(t) >= i unit, unit = 2 D per. All terms are at most 2^62, so F and i unit fit 192 bits.
 type curve struct {
-	a, b uint64 // rate numerators at 0 and at D
-	d    uint64 // D, ns
-	unit u128
+	down   bool   // the rate falls
+	bend   uint64 // |b-a|
+	d      uint64 // D, ns
+	start  u128   // 2 D a, the derivative of F at 0
+	unit   u128
+	unitF  float64 // unit, start, start^2 and 4 (b-a), rounded, for the guess
+	startF float64
+	start2 float64
+	bendF4 float64
+}
+
+func newCurve(a, b, per, d uint64) *curve {
+	c := &curve{down: b < a, bend: max(a, b) - min(a, b), d: d, start: mul64(2*d, a), unit: mul64(2*d, per)}
+	c.unitF, c.startF = c.unit.float(), c.start.float()
+	c.start2 = c.startF * c.startF
+	c.bendF4 = 4 * (float64(b) - float64(a))
+	return c
 }
 
 // total returns F(t), t <= D.
-func (c *curve) total(t uint64) u192 { return c.rise(mul64(2*c.d, c.a), t) }
-
-// rise returns F(t+x) - F(t) for slope = 2 D a + 2 (b-a) t, the derivative of F at t; t+x <= D.
-func (c *curve) rise(slope u128, x uint64) u192 {
-	if c.b >= c.a {
-		return slope.add(mul64(c.b-c.a, x)).mul(x)
+func (c *curve) total(t uint64) u192 {
+	if c.down {
+		return c.start.sub(mul64(c.bend, t)).mul(t)
 	}
-	return slope.sub(mul64(c.a-c.b, x)).mul(x)
+	return c.start.add(mul64(c.bend, t)).mul(t)
 }
 
-// slope returns the derivative of F at t <= D.
-func (c *curve) slope(t uint64) u128 {
-	start := mul64(2*c.d, c.a)
-	if c.b >= c.a {
-		return start.add(mul64(c.b-c.a, 2*t))
-	}
-	return start.sub(mul64(c.a-c.b, 2*t))
-}
-
-// at returns the first t with F(t) >= k unit, at most D.
+// at returns the first t with F(t) >= k unit, at most D. It guesses in floating point, which is right to a few ns except where a ramp
+// comes to rest, and moves to the exact answer by integers.
 func (c *curve) at(k uint64) int64 {
-	return int64(c.solve(mul64(2*c.d, c.a), c.unit.mul(k), c.d))
+	need := c.unit.mul(k)
+	t := c.guess(k)
+	if c.total(t).less(need) {
+		for step := uint64(1); t < c.d; step *= 4 {
+			next := t + min(step, c.d-t)
+			if !c.total(next).less(need) {
+				return c.bisect(need, t, next)
+			}
+			t = next
+		}
+		return int64(c.d)
+	}
+	for step := uint64(1); t > 0; step *= 4 {
+		next := t - min(step, t)
+		if c.total(next).less(need) {
+			return c.bisect(need, next, t)
+		}
+		t = next
+	}
+	return 0
+}
+
+// bisect narrows F(lo) < need <= F(hi) to the smallest such hi.
+func (c *curve) bisect(need u192, lo, hi uint64) int64 {
+	for hi-lo > 1 {
+		mid := lo + (hi-lo)/2
+		if c.total(mid).less(need) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return int64(hi)
+}
+
+// guess solves t (2 D a + (b-a) t) = k unit in floating point, by the form of the quadratic formula that does not cancel:
+// t = 2 k unit / (2 D a + sqrt((2 D a)^2 + 4 (b-a) k unit)).
+func (c *curve) guess(k uint64) uint64 {
+	n := float64(k) * c.unitF
+	t := 2 * n / (c.startF + math.Sqrt(max(c.start2+c.bendF4*n, 0)))
+	if !(t < float64(c.d)) { // also not a number: slot 0 of a ramp from 0 is 0/0
+		return c.d
+	}
+	return uint64(t)
 }
 
 // due returns how many k have k unit <= F(t): floor(F(t)/unit) + 1. Past D it stays at its value there.
 func (c *curve) due(t int64) uint64 {
 	f := c.total(min(uint64(t), c.d))
-	lo, hi := uint64(0), uint64(maxTerm) // F(D)/unit <= D <= 2^62
-	if guess := f.float() / c.unit.float(); guess < maxTerm/2 {
-		// The estimate is off by a few parts in 2^53; trust it only after asking.
-		slack := uint64(guess*0x1p-48) + 2
-		if g := uint64(guess); g > slack && !f.less(c.unit.mul(g-slack)) {
-			lo = g - slack
-		}
-		if g := uint64(guess); f.less(c.unit.mul(g + slack)) {
-			hi = g + slack
-		}
+	lo, hi := uint64(0), uint64(maxTerm)+1 // F/unit = N <= D <= 2^62
+	// The estimate is off by a few parts in 2^53, but the exact comparison has the last word.
+	g := uint64(min(f.float()/c.unitF, maxTerm))
+	slack := g>>48 + 2
+	if g > slack && !f.less(c.unit.mul(g-slack)) {
+		lo = g - slack
 	}
-	for hi-lo > 1 { // lo*unit <= f < hi*unit, or hi is the bound
+	if f.less(c.unit.mul(g + slack)) {
+		hi = g + slack
+	}
+	for hi-lo > 1 { // lo unit <= F < hi unit
 		mid := lo + (hi-lo)/2
 		if f.less(c.unit.mul(mid)) {
 			hi = mid
@@ -107,60 +151,4 @@ func (c *curve) due(t int64) uint64 {
 		}
 	}
 	return lo + 1
-}
-
-// solve returns the smallest x <= limit with rise(slope, x) >= need; limit when there is none. It guesses by the quadratic
-// formula in floating point and then moves to the exact answer by integers.
-func (c *curve) solve(slope u128, need u192, limit uint64) uint64 {
-	if need == (u192{}) {
-		return 0
-	}
-	x := c.guess(slope, need, limit)
-	if c.rise(slope, x).less(need) {
-		for step := uint64(1); ; step *= 4 {
-			if x == limit {
-				return limit
-			}
-			next := x + min(step, limit-x)
-			if !c.rise(slope, next).less(need) {
-				return c.bisect(slope, need, x, next)
-			}
-			x = next
-		}
-	}
-	for step := uint64(1); ; step *= 4 {
-		if x == 0 {
-			return 0
-		}
-		next := x - min(step, x)
-		if c.rise(slope, next).less(need) {
-			return c.bisect(slope, need, next, x)
-		}
-		x = next
-	}
-}
-
-// bisect narrows rise(lo) < need <= rise(hi) to the smallest such hi.
-func (c *curve) bisect(slope u128, need u192, lo, hi uint64) uint64 {
-	for hi-lo > 1 {
-		mid := lo + (hi-lo)/2
-		if c.rise(slope, mid).less(need) {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return hi
-}
-
-// guess solves x (slope + (b-a) x) = need in floating point: x = 2 need / (slope + sqrt(slope^2 + 4 (b-a) need)), the form that does not
-// cancel.
-func (c *curve) guess(slope u128, need u192, limit uint64) uint64 {
-	s, n := slope.float(), need.float()
-	bend := float64(c.b) - float64(c.a)
-	x := 2 * n / (s + math.Sqrt(max(s*s+4*bend*n, 0)))
-	if x >= float64(limit) || math.IsNaN(x) {
-		return limit
-	}
-	return uint64(x)
 }

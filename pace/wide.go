@@ -80,13 +80,6 @@ func (a u128) mul(b uint64) u192 {
 // float returns a rounded to a float64.
 func (a u128) float() float64 { return float64(a.hi)*0x1p64 + float64(a.lo) }
 
-func (a u192) sub(b u192) u192 {
-	lo, borrow := bits.Sub64(a.lo, b.lo, 0)
-	mid, borrow := bits.Sub64(a.mid, b.mid, borrow)
-	hi, _ := bits.Sub64(a.hi, b.hi, borrow)
-	return u192{hi, mid, lo}
-}
-
 func (a u192) less(b u192) bool {
 	_, borrow := bits.Sub64(a.lo, b.lo, 0)
 	_, borrow = bits.Sub64(a.mid, b.mid, borrow)
