@@ -28,7 +28,7 @@ func FormatPercent(share float64) string {
 	p := share * 100
 	places := 2
 	if a := math.Abs(p); a > 0 && a < 0.1 {
-		places = min(2-int(math.Floor(math.Log10(a))), 9)
+		places = min(1-int(math.Floor(math.Log10(a))), 9)
 	}
 	return strconv.FormatFloat(p, 'f', places, 64) + " %"
 }
