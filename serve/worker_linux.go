@@ -61,11 +61,13 @@ func (w *worker) pass(wait bool) error {
 		}
 		return syscall.EAGAIN // a signal, or a shortage that passes
 	}
-	w.batch.Batches++
 	if w.mode == Sink {
 		w.count(n)
 	} else {
 		w.echo(n)
+	}
+	if w.batch.Received+w.batch.Denied > 0 { // else it was the shutdown
+		w.batch.Batches++
 	}
 	w.counts.publish(&w.batch)
 	return nil
