@@ -10,7 +10,8 @@ type Counts struct {
 	// Received came from allowed peers; Bytes is their UDP payload.
 	Received uint64 `json:"received"`
 	Bytes    uint64 `json:"bytes"`
-	// Denied came from peers outside the allow list. They are in no other count and are never answered.
+	// Denied came from peers outside the allow list, or from the server's own address and port. They are in no other count and are
+	// never answered.
 	Denied uint64 `json:"denied"`
 	// Replied replies were taken by the kernel, ReplyRefused were not. A reply that a queueing discipline drops counts as
 	// replied: the kernel does not tell (udp_send_skb).

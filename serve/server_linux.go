@@ -146,6 +146,10 @@ func Listen(cfg Config) (_ *Server, err error) {
 			return nil, fmt.Errorf("listen: %w", err)
 		}
 	}
+	owned, err := interfacePrefixes()
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
 	defer func() {
 		if err != nil {
 			s.closeSockets()
@@ -158,23 +162,23 @@ func Listen(cfg Config) (_ *Server, err error) {
 		}
 		s.addrs = append(s.addrs, bound)
 		for _, fd := range fds {
-			s.addWorker(fd, at.Addr(), &cfg)
+			s.addWorker(fd, bound, ownAddrs(at.Addr(), owned), &cfg)
 		}
 	}
 	s.last, s.drops = make([]uint32, len(s.workers)), make([]uint64, len(s.workers))
 	return s, nil
 }
 
-func (s *Server) addWorker(fd int, at netip.Addr, cfg *Config) {
+func (s *Server) addWorker(fd int, bound netip.AddrPort, own []netip.Prefix, cfg *Config) {
 	// The kernel reports twice what was asked for, or less where rmem_max capped it (socket(7)).
 	s.buffer, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
-	w := &worker{fd: fd, cpu: -1, mode: cfg.Mode, allow: s.allow, now: cfg.Now, stop: &s.stopped,
+	w := &worker{fd: fd, cpu: -1, mode: cfg.Mode, allow: s.allow, port: bound.Port(), own: own, now: cfg.Now, stop: &s.stopped,
 		drain: max(s.buffer, defaultReceiveBuffer)/leastTrueSize/cfg.Batch + 1}
 	if len(cfg.CPUs) > 0 {
 		w.cpu = cfg.CPUs[len(s.workers)%len(cfg.CPUs)]
 	}
 	if cfg.Mode == Echo {
-		w.mail = sys.NewMailbox(cfg.Batch, payloadBytes, cfg.wantInfo(at) || cfg.GRO)
+		w.mail = sys.NewMailbox(cfg.Batch, payloadBytes, cfg.wantInfo(bound.Addr()) || cfg.GRO)
 		w.flows = newFlows(cfg.Flows, rand.Uint64())
 	} else {
 		w.mail = sys.NewMailbox(cfg.Batch, 0, cfg.GRO)

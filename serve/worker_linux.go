@@ -19,6 +19,8 @@ type worker struct {
 	cpu    int // -1: not pinned
 	mode   Mode
 	allow  []netip.Prefix
+	port   uint16         // the server's own
+	own    []netip.Prefix // who is never served from that port: the server itself
 	now    func() int64
 	mail   *sys.Mailbox
 	flows  *flows
@@ -85,7 +87,7 @@ func (w *worker) admit(i int) (peer netip.AddrPort, segment int, ok bool) {
 	} else {
 		segment = size
 	}
-	if !allowed(w.allow, peer.Addr()) {
+	if !contains(w.allow, peer.Addr()) || peer.Port() == w.port && contains(w.own, peer.Addr()) {
 		w.batch.Denied += uint64(segments)
 		return peer, 0, false
 	}
