@@ -184,7 +184,17 @@ func (s *sockets) release() error {
 	return errors.Join(errs...)
 }
 
+// misuse is what Commit says of a caller that does not keep to the contract.
+func misuse(slots, reserved int) error {
+	return fmt.Errorf("sendmmsg: commit of %d slots, %d reserved", slots, reserved)
+}
+
 // fatal is what a Sender or Receiver says of an errno that ends the run.
 func fatal(call string, flow int, errno syscall.Errno) error {
 	return fmt.Errorf("sendmmsg: flow %d: %w", flow, os.NewSyscallError(call, errno))
+}
+
+// waiting is what a Receiver says of an error of the call it waits with.
+func waiting(call string, err error) error {
+	return fmt.Errorf("sendmmsg: wait for replies: %w", os.NewSyscallError(call, err))
 }

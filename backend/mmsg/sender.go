@@ -1,7 +1,8 @@
+//blast:hot
+
 package mmsg
 
 import (
-	"fmt"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -79,7 +80,7 @@ func (s *Sender) Commit(n int) (int, error) {
 		return 0, udpsock.ErrClosed
 	}
 	if n < 0 || n > s.reserved {
-		return 0, fmt.Errorf("sendmmsg: commit of %d slots, %d reserved", n, s.reserved)
+		return 0, misuse(n, s.reserved)
 	}
 	s.reserved = 0
 	s.look.sent = s.look.sent || n > 0
