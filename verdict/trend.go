@@ -17,6 +17,7 @@ import (
 //     intervals, where only a rise in every step passes).
 const (
 	trendIntervals = 5
+	trendPoints    = 300
 	trendZ         = 2.2
 	climb          = 0.10 // rise of the plan over the run, as a share of its median, that makes it a ramp
 )
@@ -26,15 +27,7 @@ func (j *judge) lagTrend() {
 	if !j.r.Config.Paced || len(line) < trendIntervals {
 		return
 	}
-	t, lag, planned := make([]float64, len(line)), make([]float64, len(line)), make([]float64, len(line))
-	before := 0.0
-	for i, s := range line {
-		t[i], lag[i] = s.T, float64(s.LagP50NS)
-		if s.T > before {
-			planned[i] = float64(s.Planned) / (s.T - before)
-		}
-		before = s.T
-	}
+	t, lag, planned := points(line)
 	length := t[len(t)-1] - t[0]
 	if length <= 0 || theilSen(t, planned)*length > climb*median(slices.Clone(planned)) {
 		return
@@ -48,6 +41,25 @@ func (j *judge) lagTrend() {
 	pps := min(0.95*j.r.Rate.TargetPPS*max(1-slope/1e9, 0), j.sustainable())
 	j.invalid(CodeLagTrend, "the median lag rose all through the run, by %s over %.0f s (limit %s): sending never caught up%s",
 		stats.FormatNS(int64(rise)), length, stats.FormatNS(int64(limit)), wouldPass(pps))
+}
+
+// points turns a timeline into time in s, median lag in ns and planned rate in packets/s. Long timelines are thinned to at most
+// trendPoints, each the medians of neighbours: both tests compare every pair.
+func points(line []stats.Second) (t, lag, planned []float64) {
+	group := (len(line) + trendPoints - 1) / trendPoints
+	before := 0.0
+	for part := range slices.Chunk(line, group) {
+		var lags, rates []float64
+		for _, s := range part {
+			lags = append(lags, float64(s.LagP50NS))
+			if s.T > before {
+				rates = append(rates, float64(s.Planned)/(s.T-before))
+			}
+			before = s.T
+		}
+		t, lag, planned = append(t, before), append(lag, median(lags)), append(planned, median(rates))
+	}
+	return t, lag, planned
 }
 
 // theilSen is the median slope over all pairs of points; x rises.
