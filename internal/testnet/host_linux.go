@@ -42,14 +42,12 @@ type VLAN struct {
 // elsewhere later; goroutines started in fn do not belong to it. A process started in fn must not ask for a parent
 // death signal: its parent thread ends with Do. fn may call t.Fatal; a panic in fn goes on in the caller.
 func (h *Host) Do(fn func()) {
-	h.t.Helper()
 	var failure any
 	done := false
 	onNewThread(func() {
 		defer func() { failure = recover() }()
 		if err := unix.Setns(int(h.ns), unix.CLONE_NEWNET); err != nil {
-			h.t.Errorf("enter namespace %s: %v", h.Name, err)
-			return
+			panic(fmt.Sprintf("testnet: enter namespace %s: %v", h.Name, err))
 		}
 		fn()
 		done = true
@@ -57,10 +55,9 @@ func (h *Host) Do(fn func()) {
 	switch {
 	case failure != nil:
 		panic(failure)
-	case !done && h.t.Skipped():
-		h.t.SkipNow()
 	case !done:
-		h.t.FailNow()
+		// fn ended by FailNow or SkipNow of some test, which is marked already; its goroutine ends here.
+		runtime.Goexit()
 	}
 }
 
