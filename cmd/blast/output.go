@@ -15,15 +15,28 @@ import (
 )
 
 // output is where a result goes: always standard output, and a file when asked. The file is made before the run, beside its final
-// name, so that an unwritable place is known before anything is sent; it gets its name when it is whole.
+// name, so that an unwritable place is known before anything is sent; it gets its name when it is whole. A device, a pipe or another
+// special file is written to as it is: a rename would put a file in its place.
 type output struct {
-	path string
-	temp *os.File
+	path    string
+	temp    *os.File
+	special bool
 }
 
 func openOutput(path string) (*output, error) {
 	if path == "" {
 		return &output{}, nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return nil, fmt.Errorf("--out %s: is a directory; name a file in it", path)
+	case err == nil && !info.Mode().IsRegular():
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, fmt.Errorf("--out: %w", err)
+		}
+		return &output{path: path, temp: f, special: true}, nil
 	}
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -36,7 +49,9 @@ func openOutput(path string) (*output, error) {
 func (o *output) discard() {
 	if o.temp != nil {
 		o.temp.Close()
-		os.Remove(o.temp.Name())
+		if !o.special {
+			os.Remove(o.temp.Name())
+		}
 		o.temp = nil
 	}
 }
@@ -53,11 +68,14 @@ func (o *output) write(res *stats.Result, format string, w io.Writer) error {
 		return printErr
 	}
 	err := report.JSON(o.temp, res)
-	if err == nil {
-		err = errors.Join(o.temp.Chmod(0o644), o.temp.Sync(), o.temp.Close())
-	}
-	if err == nil {
-		err = os.Rename(o.temp.Name(), o.path)
+	switch {
+	case err != nil:
+	case o.special:
+		err = o.temp.Close()
+	default:
+		if err = errors.Join(o.temp.Chmod(0o644), o.temp.Sync(), o.temp.Close()); err == nil {
+			err = os.Rename(o.temp.Name(), o.path)
+		}
 	}
 	if err == nil {
 		o.temp = nil
