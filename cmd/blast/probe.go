@@ -24,7 +24,7 @@ func probeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe",
 		Short: "what works on this machine, what does not, why, and the command that would fix it",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			host := tuning.Reader{}.Host("")
 			var rows []probed

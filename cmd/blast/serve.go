@@ -15,7 +15,10 @@ import (
 )
 
 func serveCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "serve", Short: "be the target: a no-op sink or an echo server"}
+	cmd := &cobra.Command{
+		Use: "serve", Short: "be the target: a no-op sink or an echo server", Args: subcommandOnly,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	cmd.AddCommand(serveUDPCommand())
 	return cmd
 }
@@ -33,7 +36,7 @@ listen address, so that it is nobody's reflector.
 
   blast serve udp --mode echo --listen 127.0.0.1:9000
   blast serve udp --mode sink --listen '[::]:9000' --workers 4 --allow fd00::/8`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if cfg.Mode, err = serve.ParseMode(mode); err != nil {

@@ -47,7 +47,7 @@ func (f *udpFlags) plan(ctx context.Context, args []string) (*udpPlan, error) {
 		return nil, err
 	}
 	for _, step := range []func(*udpPlan, []netip.AddrPort) error{
-		f.checkTargets, f.checkNumbers, f.planPayload, f.planSchedule, f.planFlows, f.planWorkers, f.planBackend, f.planShard,
+		f.checkNumbers, f.checkTargets, f.planPayload, f.planSchedule, f.checkFits, f.planFlows, f.planWorkers, f.planBackend, f.planShard,
 	} {
 		if err := step(p, targets); err != nil {
 			return nil, err
@@ -58,26 +58,18 @@ func (f *udpFlags) plan(ctx context.Context, args []string) (*udpPlan, error) {
 	return p, nil
 }
 
-// checkTargets refuses public targets without --authorized, and finds the interface and whether the payload fits its path.
+// checkTargets refuses public targets without --authorized, and finds the interface.
 func (f *udpFlags) checkTargets(p *udpPlan, targets []netip.AddrPort) error {
 	for _, t := range targets {
 		if public(t.Addr()) && !f.authorized {
 			return fmt.Errorf("target %s is a public address; if you are allowed to load it, say so with --authorized", t)
 		}
-		iface, mtu, _, err := tuning.InterfaceFor(t.Addr())
+		iface, _, _, err := tuning.InterfaceFor(t.Addr())
 		if err != nil {
 			return fmt.Errorf("target %s: %w", t, err)
 		}
 		if p.iface == "" {
 			p.iface = iface
-		}
-		headers := 28
-		if t.Addr().Unmap().Is6() {
-			headers = 48
-		}
-		if f.payload > mtu-headers && !f.fragment {
-			return fmt.Errorf("payload %d bytes: the path to %s takes %d bytes whole (MTU %d on %s); send at most that, or let the kernel fragment with --fragment",
-				f.payload, t, mtu-headers, mtu, iface)
 		}
 	}
 	return nil
@@ -234,6 +226,28 @@ func (f *udpFlags) planSchedule(p *udpPlan, targets []netip.AddrPort) error {
 		}
 	}
 	return f.planWarmup(p)
+}
+
+// checkFits refuses payloads, also those of a file, that are too long for the path to a target to take whole.
+func (f *udpFlags) checkFits(_ *udpPlan, targets []netip.AddrPort) error {
+	if f.fragment {
+		return nil
+	}
+	for _, t := range targets {
+		iface, mtu, _, err := tuning.InterfaceFor(t.Addr())
+		if err != nil {
+			return fmt.Errorf("target %s: %w", t, err)
+		}
+		fits := mtu - packet.IPv4Bytes - packet.UDPBytes
+		if t.Addr().Unmap().Is6() {
+			fits = mtu - packet.IPv6Bytes - packet.UDPBytes
+		}
+		if f.payload > fits {
+			return fmt.Errorf("payload %d bytes: the path to %s takes %d bytes whole (MTU %d on %s); send at most that, or let the kernel fragment with --fragment",
+				f.payload, t, fits, mtu, iface)
+		}
+	}
+	return nil
 }
 
 // planWarmup puts a constant rate before the plan: the plan's own over its first second.
@@ -463,7 +477,7 @@ func (p *udpPlan) describe(w io.Writer) error {
 		s.Length(), stats.FormatPPS(s.MeanPPS()))
 	fmt.Fprintf(&b, "backend   %s, %d worker(s) on CPUs %v, replies received on CPUs %v\n", p.entry.Name, c.Workers, p.engine.CPUs, p.engine.ReceiveCPUs)
 	for i, f := range p.engine.Flows[:min(len(p.engine.Flows), 5)] {
-		fmt.Fprintf(&b, "flow %-4d %v -> %v\n", i, f.Src, f.Dst)
+		fmt.Fprintf(&b, "flow %-4d %s -> %v\n", i, sourceText(f.Src), f.Dst)
 	}
 	if more := len(p.engine.Flows) - 5; more > 0 {
 		fmt.Fprintf(&b, "          and %d more flows\n", more)
@@ -484,4 +498,15 @@ func backendNames() string {
 		names = append(names, b.Name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// sourceText is the local end of a flow for people: what is not fixed is left to the kernel.
+func sourceText(src netip.AddrPort) string {
+	switch {
+	case !src.Addr().IsValid():
+		return "the kernel's choice"
+	case src.Port() == 0:
+		return src.Addr().String() + ", port of the kernel's choice"
+	}
+	return src.String()
 }
