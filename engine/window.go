@@ -13,9 +13,10 @@ type window struct {
 	// first is the first slot that counts: those before it are warm-up.
 	first uint64
 	gone  fates
-	// Per flow: the newest slot of the flow that was replied, and how many packets the server had counted then.
-	newest []int64
-	count  []uint64
+	// Per flow: the newest slot replied to; the newest one with a report, and how many packets the server had counted then.
+	newest   []int64
+	reported []int64
+	count    []uint64
 	// stride is the number of flows when slots go round them one by one, and then flow = seq%stride; 0 = otherwise, reports are not used.
 	stride uint64
 	// marked is true once any up bit was set: only then do reports need more than a look.
@@ -32,9 +33,9 @@ const windowSlots = 1 << 26
 func newWindow(first, slots uint64, flows int, stride uint64) *window {
 	w := &window{seen: newBitRing(first, slots), up: newBitRing(first, slots), dark: newBitRing(first, slots), first: first, stride: stride,
 
-		newest: make([]int64, flows), count: make([]uint64, flows)}
+		newest: make([]int64, flows), reported: make([]int64, flows), count: make([]uint64, flows)}
 	for f := range w.newest {
-		w.newest[f] = -1
+		w.newest[f], w.reported[f] = -1, -1
 	}
 	return w
 }
@@ -89,19 +90,20 @@ func (w *window) replied(seq uint64, flow int) (reordered bool) {
 }
 
 // report takes our server's word on the flow of seq: how many packets of it had come, and which of the 64 up to this one
-// (bit k = the k-th before it). It must be called before replied. Cheap while nothing is missing.
+// (bit k = the k-th before it). Cheap while nothing is missing.
 func (w *window) report(seq uint64, flow int, count, bitmap uint64) {
-	index, newest := seq/w.stride, w.newest[flow]
-	if int64(seq) < newest {
+	index, last := seq/w.stride, w.reported[flow]
+	if int64(seq) <= last {
 		return
 	}
+	w.reported[flow] = int64(seq)
 	from := uint64(0) // first packet of the flow that this report covers
 	if index >= 63 {
 		from = index - 63
 	}
-	next := uint64(0) // first packet of the flow after the newest reply
-	if newest >= 0 {
-		next = uint64(newest)/w.stride + 1
+	next := uint64(0) // first packet of the flow after the last report
+	if last >= 0 {
+		next = uint64(last)/w.stride + 1
 	}
 	if next < from {
 		w.gap(flow, next, from, count-w.count[flow]-uint64(bits.OnesCount64(bitmap)))
@@ -151,7 +153,7 @@ func (w *window) unreplied(to uint64, each func(seq uint64)) fates {
 			seq := base + uint64(bits.TrailingZeros64(left))
 			f.unseen++
 			switch {
-			case w.stride == 0 || w.dark.has(seq) || int64(seq) > w.newest[seq%w.stride]:
+			case w.stride == 0 || w.dark.has(seq) || int64(seq) > w.reported[seq%w.stride]:
 				f.dark++
 			case w.up.has(seq):
 				f.up++

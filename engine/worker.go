@@ -240,13 +240,16 @@ func (w *worker) abandonTrain() {
 // abandonDue ends a phase at time end: slots planned until then and not accepted are given up. Without a plan there are none.
 func (w *worker) abandonDue(end int64) {
 	w.ended = end
+	if w.unpaced {
+		w.nextSeq -= uint64(len(w.due))
+		w.due = w.due[:0]
+		return
+	}
 	for k := range w.due {
-		if !w.unpaced {
-			w.abandon(w.due[k].seq)
-		}
+		w.abandon(w.due[k].seq)
 	}
 	w.due = w.due[:0]
-	for !w.unpaced && w.nextN > 0 && w.nextAt <= end {
+	for w.nextN > 0 && w.nextAt <= end {
 		w.abandonTrain()
 	}
 }
@@ -290,7 +293,7 @@ func (w *worker) wait(now, until int64) int64 {
 		}
 	}
 	if w.measuring {
-		w.waited += min(now, until) - begun
+		w.waited += max(min(now, until)-max(begun, w.start), 0)
 	}
 	return now
 }
