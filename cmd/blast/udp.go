@@ -170,7 +170,7 @@ func (p *udpPlan) run(ctx context.Context) (*stats.Result, error) {
 // round executes the plan once and judges it.
 func (p *udpPlan) round(ctx context.Context, n int) (*stats.Result, error) {
 	cfg := p.engine
-	cfg.Epoch = uint8(n + 1)
+	cfg.Epoch = p.epoch + uint8(n)
 	cfg.Source = func(worker int) engine.Source { return p.source(worker, cfg.Epoch) }
 	meter := tuning.Reader{}.StealMeter(p.usedCPUs())
 	if meter.Start() == nil {
@@ -186,7 +186,7 @@ func (p *udpPlan) round(ctx context.Context, n int) (*stats.Result, error) {
 		return nil, err
 	}
 	if after, afterErr := (tuning.Reader{}).Counters(p.iface); countErr == nil && afterErr == nil {
-		res.Counters = before.Delta(after)
+		res.Counters = p.withSent(before.Delta(after))
 	}
 	res.RunID, res.Shard, res.Shards = p.runID, p.shard, p.shards
 	res.Command, res.Config, res.Host = os.Args, p.config, p.host

@@ -33,15 +33,19 @@ type udpPlan struct {
 	rounds        int
 	config        stats.Config
 	host          stats.Host
-	iface         string
+	iface         string // by which packets leave; the first target's where there are several
 	runID         string
 	shard, shards int
 	template      *packet.Template
+
+	manyInterfaces bool
+
+	epoch uint8 // of the first round; random, so that a server does not take a new run from the same port for the old one
 }
 
 // plan checks every flag and makes the run. Nothing is sent or changed; all errors are bad input.
 func (f *udpFlags) plan(ctx context.Context, args []string) (*udpPlan, error) {
-	p := &udpPlan{rounds: f.rounds}
+	p := &udpPlan{rounds: f.rounds, epoch: randomEpoch()}
 	targets, err := resolve(ctx, args, f.family)
 	if err != nil {
 		return nil, err
@@ -71,6 +75,7 @@ func (f *udpFlags) checkTargets(p *udpPlan, targets []netip.AddrPort) error {
 		if p.iface == "" {
 			p.iface = iface
 		}
+		p.manyInterfaces = p.manyInterfaces || iface != p.iface
 	}
 	return nil
 }
@@ -219,9 +224,16 @@ func (f *udpFlags) planSchedule(p *udpPlan, targets []netip.AddrPort) error {
 		if f.gso > 1 {
 			return errors.New("--gso: a file profile gives every packet its own time and size; leave one out")
 		}
+		if p.template != nil {
+			return errors.New("--payload-hex, --payload-file: a file profile gives every packet its own size; leave one out")
+		}
 		p.engine.Varied = true
 		f.payload = 0
 		for i := range rec.Slots() {
+			if size := rec.Size(i); f.mode == stats.ModeEcho && size < packet.CompactBytes {
+				return fmt.Errorf("profile %s: packet %d has %d bytes: replies are known by a stamp of %d bytes; plan at least that, or --mode oneway",
+					rec, i, size, packet.CompactBytes)
+			}
 			f.payload = max(f.payload, rec.Size(i))
 		}
 	}
@@ -444,6 +456,23 @@ func (p *udpPlan) warmSlots(worker int) uint64 {
 	}
 	c := pace.NewCursor(p.engine.Warmup, uint64(worker), uint64(p.engine.Workers), 1)
 	return c.Slots()
+}
+
+func randomEpoch() uint8 {
+	var b [1]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand
+	return b[0]
+}
+
+// withSent adds what left by the interface under the name that the verdict compares with the ledger. A train may count as one
+// packet there, so with trains there is nothing to compare.
+func (p *udpPlan) withSent(counters []stats.Counter) []stats.Counter {
+	for _, c := range counters {
+		if c.Name == p.iface+".tx_packets" && p.engine.Backend.GSO < 2 && !p.manyInterfaces {
+			return append(counters, stats.Counter{Name: stats.CounterSent, Delta: c.Delta})
+		}
+	}
+	return counters
 }
 
 // usedCPUs are those whose steal counts.
