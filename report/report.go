@@ -26,7 +26,7 @@ const (
 	widthMin     = 60
 	labelWidth   = 10
 
-	red, green, yellow, plain = "\x1b[1;31m", "\x1b[1;32m", "\x1b[33m", "\x1b[0m"
+	red, green, plain = "\x1b[1;31m", "\x1b[1;32m", "\x1b[0m"
 )
 
 // page collects a text report: labelled, wrapped sentences and tables.

@@ -102,7 +102,7 @@ func (p *page) definitions(r *stats.Result) {
 	} else {
 		p.line("clocks", "lag: from the planned to the actual send; latency is not measured in oneway mode")
 	}
-	p.line("", "percentiles are read from one histogram of all samples of all workers (HdrHistogram, 3 digits, to 1 h); none is averaged")
+	p.line("", "percentiles come from one histogram of all samples (HdrHistogram, 3 digits); none is averaged")
 }
 
 // samples says which packets are in the latency histogram, by the counts themselves.

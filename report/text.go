@@ -31,33 +31,47 @@ func Text(w io.Writer, r *stats.Result, o Options) error {
 // verdict is the first thing on the page.
 func (p *page) verdict(r *stats.Result) {
 	v := &r.Verdict
-	switch {
-	case !v.Valid:
-		p.line("INVALID", "%s: these figures measure the generator, not the target", strings.Join(reasonCodes(v.Reasons), ", "))
-	case !r.Config.Paced:
-		p.line("VALID", "the counts add up; --rate max has no plan, so nothing says that the generator kept one")
-	default:
-		p.line("VALID", "the generator kept its plan: these figures speak about the target")
+	word, color := "VALID", green
+	if !v.Valid {
+		word, color = "INVALID", red
 	}
-	if p.color { // the first word of the page
-		text := p.b.String()
-		word, rest, _ := strings.Cut(text, " ")
-		color := green
-		if !v.Valid {
-			color = red
-		}
-		p.b.Reset()
-		p.b.WriteString(p.paint(color, word) + " " + rest)
-	}
+	p.line(word, "%s", headline(r))
+	first := p.b.String() // the page so far; colour goes in after wrapping, which counts columns
+	p.b.Reset()
+	p.b.WriteString(p.paint(color, word) + first[len(word):])
 	for _, reason := range v.Reasons {
 		p.line("", "%s: %s", reason.Code, reason.Detail)
 	}
 	for _, s := range v.SLOs {
-		p.line("SLO", "%s  %s", s.Text, s.Detail)
+		p.line("SLO", "%s%s  %s", mark(r), s.Text, s.Detail)
 	}
 	for _, reason := range v.Warnings {
 		p.line("warning", "%s: %s", reason.Code, reason.Detail)
 	}
+}
+
+// headline is the verdict in one sentence.
+func headline(r *stats.Result) string {
+	v := &r.Verdict
+	missed := 0
+	for _, s := range v.SLOs {
+		if !s.Met {
+			missed++
+		}
+	}
+	says := "the generator kept its plan: these figures speak about the target"
+	switch {
+	case !v.Valid && len(v.Reasons) == 0:
+		return "nobody has judged this result"
+	case !v.Valid:
+		return strings.Join(reasonCodes(v.Reasons), ", ") + ": these figures measure the generator, not the target"
+	case !r.Config.Paced:
+		says = "the counts add up; without a plan (--rate max) nothing more was judged"
+	}
+	if missed > 0 {
+		says += fmt.Sprintf("; %d of %s not met", missed, plural(len(v.SLOs), "SLO"))
+	}
+	return says
 }
 
 // reasonCodes are the distinct codes in the order of the reasons.
@@ -75,9 +89,13 @@ func reasonCodes(reasons []stats.Reason) []string {
 func (p *page) plan(r *stats.Result) {
 	c, rate := &r.Config, &r.Rate
 	p.line("target", "%s, %s", strings.Join(c.Targets, ", "), c.Mode)
-	p.line("model", "%s loop: packets leave by a plan fixed before the run (%s), whether replies come or not", c.Model, c.Profile)
-	p.line("measured", "%s of %s asked, after %s of warm-up, which is left out of all figures; started %s",
-		stats.FormatNS(rate.ElapsedNS), stats.FormatNS(c.DurationNS), stats.FormatNS(c.WarmupNS), r.Started.UTC().Format("2006-01-02 15:04:05 UTC"))
+	plan := fmt.Sprintf("by a plan fixed before the run (%s)", c.Profile)
+	if !c.Paced {
+		plan = "as fast as they are taken, without a plan"
+	}
+	p.line("model", "%s loop: packets leave %s, replies or not", c.Model, plan)
+	p.line("measured", "%s of %s asked, after %s of warm-up, which is left out of all figures",
+		stats.FormatNS(rate.ElapsedNS), stats.FormatNS(c.DurationNS), stats.FormatNS(c.WarmupNS))
 	asked, share := "as many as possible", ""
 	if c.Paced {
 		asked = stats.FormatPPS(rate.TargetPPS)
@@ -92,7 +110,7 @@ func (p *page) plan(r *stats.Result) {
 	p.line("rate", "asked %s, sent %s%s%s", asked, stats.FormatPPS(rate.AchievedPPS), share, replied)
 	p.line("bits sent", "L1 %s, L2 %s, IP %s, payload %s", stats.FormatBPS(rate.L1BPS), stats.FormatBPS(rate.L2BPS),
 		stats.FormatBPS(rate.IPBPS), stats.FormatBPS(rate.PayloadBPS))
-	p.line("", "(payload of UDP; IP = payload + 28 B, IPv6 48 B; L2 = IP + 18 B, at least 64 B; L1 = L2 + 20 B)")
+	p.line("", "(bytes: IP = UDP payload + 28, IPv6 48; L2 = IP + 18, at least 64; L1 = L2 + 20)")
 	p.margin(r)
 	p.course(r)
 }
@@ -103,9 +121,9 @@ func (p *page) margin(r *stats.Result) {
 		p.line("margin", "unknown: no calibration of this host for this backend and size")
 		return
 	}
-	text := fmt.Sprintf("ceiling %s by calibration %s (payload %d B, %s)", stats.FormatPPS(c.CeilingPPS), c.ID, c.PayloadBytes, plural(c.Workers, "worker"))
+	text := fmt.Sprintf("ceiling %s, calibration %s (%d B, %s)", stats.FormatPPS(c.CeilingPPS), c.ID, c.PayloadBytes, plural(c.Workers, "worker"))
 	if r.Config.Paced && r.Rate.TargetPPS > 0 {
-		text = fmt.Sprintf("%.1f times the target: %s; 3 to 5 is the rule", c.CeilingPPS/r.Rate.TargetPPS, text)
+		text = fmt.Sprintf("%.1f times the target (3 to 5 is the rule): %s", c.CeilingPPS/r.Rate.TargetPPS, text)
 	}
 	p.line("margin", "%s", text)
 }
@@ -136,8 +154,17 @@ func (p *page) course(r *stats.Result) {
 	if r.Config.Mode == stats.ModeOneway {
 		what = "lag"
 	}
-	p.line("course", "%d intervals: sent %s to %s; worst %s p99 %s at %s; CPU time stolen at most %s", len(r.Timeline),
-		stats.FormatPPS(low), stats.FormatPPS(high), what, stats.FormatNS(worstOf(r, worst)), seconds(worst.T), stats.FormatPercent(steal))
+	p.line("course", "%d intervals: sent %s to %s; CPU time stolen at most %s", len(r.Timeline),
+		stats.FormatPPS(low), stats.FormatPPS(high), stats.FormatPercent(steal))
+	p.line("", "%sworst %s p99 of an interval %s, the one that ended at %s", mark(r), what, stats.FormatNS(worstOf(r, worst)), seconds(worst.T))
+}
+
+// mark goes before figures that are not to be quoted.
+func mark(r *stats.Result) string {
+	if r.Verdict.Valid {
+		return ""
+	}
+	return "INVALID: "
 }
 
 func worstOf(r *stats.Result, s stats.Second) int64 {
@@ -216,9 +243,11 @@ func (p *page) circumstances(r *stats.Result) {
 	for _, note := range b.Notes {
 		p.line("note", "%s", note)
 	}
-	p.line("flows", "%s, kept open for the whole run (UDP: no connection to set up or reuse); payload %d B, %s", stats.FormatCount(uint64(max(c.Flows, 0))), c.PayloadBytes, c.Payload)
+	p.line("flows", "%s, kept open for the whole run (UDP: no connection to set up or reuse)", stats.FormatCount(uint64(max(c.Flows, 0))))
+	p.line("payload", "%d B, %s", c.PayloadBytes, c.Payload)
 	p.line("sending", "wait %s, catch-up %s, seed %d; max lag %s", c.Wait, c.CatchUp, c.Seed, stats.FormatNS(c.MaxLagNS))
 	p.line("host", "%s", hostLine(h))
+	p.line("run", "%s, started %s", r.RunID, r.Started.UTC().Format("2006-01-02 15:04:05 UTC"))
 	var moved []string
 	for _, k := range r.Counters {
 		moved = append(moved, fmt.Sprintf("%s %+d", k.Name, k.Delta))
