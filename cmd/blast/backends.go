@@ -17,11 +17,15 @@ func backends() []backend.Entry {
 
 // choose returns the backend of that name, or for "auto" the preferred one that works, with the reason.
 func choose(name, preferred string) (backend.Entry, string, error) {
+	return chooseFrom(backends(), name, preferred)
+}
+
+func chooseFrom(table []backend.Entry, name, preferred string) (backend.Entry, string, error) {
 	if name == "auto" {
-		return chooseAuto(preferred)
+		return chooseAuto(table, preferred)
 	}
 	var names []string
-	for _, b := range backends() {
+	for _, b := range table {
 		if b.Name == name {
 			if err := b.Probe(); errors.Is(err, errors.ErrUnsupported) {
 				return b, "", fmt.Errorf("backend %s cannot run here: %w", name, err)
@@ -34,9 +38,8 @@ func choose(name, preferred string) (backend.Entry, string, error) {
 }
 
 // chooseAuto prefers what the calibration of this host recommends, then the order of the table. It never falls back silently.
-func chooseAuto(preferred string) (backend.Entry, string, error) {
+func chooseAuto(table []backend.Entry, preferred string) (backend.Entry, string, error) {
 	var why []string
-	table := backends()
 	for i, b := range table {
 		if b.Name == preferred {
 			table[0], table[i] = table[i], table[0]

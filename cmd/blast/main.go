@@ -97,9 +97,9 @@ INVALID, with the reasons and the rate that would have passed.
 
 Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid but an SLO failed.`,
 		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          subcommandOnly,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true, DisableFlagsInUseLine: true,
+		Args: subcommandOnly,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(udpCommand(), serveCommand(), probeCommand(), reportCommand())

@@ -16,7 +16,7 @@ import (
 
 func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "serve", Short: "be the target: a no-op sink or an echo server", Args: subcommandOnly,
+		Use: "serve", Short: "be the target: a no-op sink or an echo server", Args: subcommandOnly, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(serveUDPCommand())
