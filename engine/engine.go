@@ -104,9 +104,6 @@ func (c Config) withDefaults() Config {
 	if c.Backend.GSO < 1 {
 		c.Backend.GSO = 1
 	}
-	if c.Backend.Batch == 0 {
-		c.Backend.Batch = max(64, c.Backend.GSO)
-	}
 	return c
 }
 
@@ -266,7 +263,7 @@ func (r *run) open(i int) error {
 	}
 	l.limits = snd.Limits()
 	w.snd, w.async = snd, l.limits.Async
-	w.due = make([]slot, 0, min(cfg.Batch, l.limits.Batch))
+	w.due = make([]slot, 0, l.limits.Batch)
 	if r.Echo {
 		r.receivers[i].rcv = rcv
 	}
