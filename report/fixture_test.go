@@ -48,7 +48,7 @@ func echoRun() *stats.Result {
 			{CPU: 2, Queue: 0, Duty: 0.41, Sent: 749500, Flows: 32, LagP99NS: 59e3, InvoluntarySwitches: 4, GuardNS: 55e3, UserNS: 9e9, SystemNS: 4e9},
 			{CPU: -1, Node: 1, Queue: -1, Duty: 0.39, Sent: 749500, Flows: 32, LagP99NS: 58e3, GuardNS: 55e3, UserNS: 8e9, SystemNS: 4e9},
 		},
-		Counters:    []stats.Counter{{Name: "Udp.RcvbufErrors", Delta: 3}},
+		Counters:    []stats.Counter{{Name: "udp.RcvbufErrors", Delta: 3}, {Name: "ip.OutDiscards"}},
 		Calibration: &stats.Calibration{ID: "cal-1", CeilingPPS: 210e3, Margin: 4.2, PayloadBytes: 48, Workers: 2},
 		Verdict: stats.Verdict{Valid: true,
 			Warnings: []stats.Reason{{Code: "numa", Detail: "1 of 2 workers run off NUMA node 0, where eth0 is: each packet crosses between nodes; choose --cpus of that node"}},

@@ -250,10 +250,12 @@ func (p *page) circumstances(r *stats.Result) {
 	p.line("run", "%s, started %s", r.RunID, r.Started.UTC().Format("2006-01-02 15:04:05 UTC"))
 	var moved []string
 	for _, k := range r.Counters {
-		moved = append(moved, fmt.Sprintf("%s %+d", k.Name, k.Delta))
+		if k.Delta != 0 {
+			moved = append(moved, fmt.Sprintf("%s %+d", k.Name, k.Delta))
+		}
 	}
 	if len(moved) > 0 {
-		p.line("counters", "%s", strings.Join(moved, ", "))
+		p.line("counters", "of the whole host, as far as they moved: %s", strings.Join(moved, ", "))
 	}
 	if r.Shards > 1 {
 		p.line("shard", "%d of %d (from 0) of run %s: merge all of them before reading percentiles", r.Shard, r.Shards, r.RunID)
@@ -270,9 +272,9 @@ func onOff(b bool) string {
 
 func hostLine(h *stats.Host) string {
 	parts := []string{fmt.Sprintf("%s: Linux %s, %d x %s", h.Hostname, h.Kernel, h.Cores, h.CPU)}
-	if h.NIC != "" {
+	if stats.Known(h.NIC) {
 		nic := "NIC " + h.NIC
-		if h.Driver != "" {
+		if stats.Known(h.Driver) {
 			nic += " (" + h.Driver
 			if h.Queues > 0 {
 				nic += ", " + plural(h.Queues, "queue")
@@ -282,7 +284,7 @@ func hostLine(h *stats.Host) string {
 		parts = append(parts, nic)
 	}
 	for _, kv := range [][2]string{{"clocksource", h.Clocksource}, {"governor", h.Governor}, {"virtualization", h.Virt}, {"blast", h.Blast}} {
-		if kv[1] != "" {
+		if stats.Known(kv[1]) {
 			parts = append(parts, kv[0]+" "+kv[1])
 		}
 	}

@@ -18,15 +18,15 @@ import (
 // The verdict is left empty: judge the whole, and keep the shards' own reasons (verdict.Merged). The shards are not changed.
 func Merge(shards []*Result) (*Result, error) {
 	if len(shards) == 0 {
-		return nil, errors.New("merge: no results")
+		return nil, errors.New("no results to merge")
 	}
 	shards = slices.SortedFunc(slices.Values(shards), func(a, b *Result) int { return a.Shard - b.Shard })
 	if err := mergeable(shards); err != nil {
-		return nil, fmt.Errorf("merge: %w", err)
+		return nil, err
 	}
 	whole, err := mergeRound(shards)
 	if err != nil {
-		return nil, fmt.Errorf("merge: %w", err)
+		return nil, err
 	}
 	if len(shards[0].Rounds) == 0 {
 		return whole, nil
@@ -39,13 +39,13 @@ func Merge(shards []*Result) (*Result, error) {
 		}
 		round, err := mergeRound(parts)
 		if err != nil {
-			return nil, fmt.Errorf("merge: round %d: %w", i+1, err)
+			return nil, fmt.Errorf("round %d: %w", i+1, err)
 		}
 		rounds = append(rounds, *round)
 	}
 	median := MedianRound(rounds)
 	headline := rounds[median]
-	headline.Rounds, headline.Round = rounds, median+1
+	headline.Rounds, headline.Round, headline.Interrupted = rounds, median+1, whole.Interrupted
 	return &headline, nil
 }
 

@@ -119,7 +119,7 @@ func TestMergeRefuses(t *testing.T) {
 		shards []*Result
 		want   string
 	}{
-		{"nothing", nil, "no results"},
+		{"nothing", nil, "no results to merge"},
 		{"another run", pair(func(a, b *Result) { b.RunID = "run-2" }), `run_id differs: "run-1" and "run-2"`},
 		{"the same shard twice", pair(func(a, b *Result) { b.Shard = 0 }), "shard 0 is there twice"},
 		{"the last shard missing", []*Result{shard(0, 3, 1), shard(1, 3, 1)}, "shard 2 of 3 is missing"},

@@ -78,7 +78,10 @@ type Config struct {
 	ClockStart string `json:"clock_start"`
 }
 
-// Host is the machine, as far as its figures depend on it.
+// Known says whether a fact of Host is one: the host may not have given it ("unknown"), or nobody asked ("").
+func Known(fact string) bool { return fact != "" && fact != "unknown" }
+
+// Host is the machine, as far as its figures depend on it. See Known.
 type Host struct {
 	Hostname string `json:"hostname"`
 	Kernel   string `json:"kernel"`

@@ -207,6 +207,9 @@ func (j *judge) rounds() {
 	for i := range j.r.Rounds {
 		if v := &j.r.Rounds[i].Verdict; !v.Valid {
 			bad++
+			if len(v.Reasons) == 0 {
+				reasons = append(reasons, stats.Reason{Code: CodeLedger, Detail: fmt.Sprintf("round %d of %d has no verdict", i+1, len(j.r.Rounds))})
+			}
 			reasons = append(reasons, prefixed("round", i+1, v.Reasons)...)
 		}
 	}

@@ -83,8 +83,8 @@ func (l Limits) withDefaults(r *stats.Result) Limits {
 	return l
 }
 
-// Judge returns the verdict on r, with SLOs evaluated on what r.Config.SLOs says; r is not changed. Verdicts of r.Rounds must
-// have been judged before: half of them INVALID make the run INVALID, whichever round is the median.
+// Judge returns the verdict on r, with the SLOs of r.Config.SLOs evaluated; r is not changed. The rounds in r.Rounds must have
+// their verdicts already: half of them INVALID, or not judged, make the run INVALID, whichever round is the median.
 func Judge(r *stats.Result, limits Limits) stats.Verdict {
 	j := &judge{r: r, l: limits.withDefaults(r)}
 	for _, rule := range []func(){j.rate, j.lag, j.lagTrend, j.duty, j.refused, j.selfLoss, j.ceiling, j.ledger, j.steal, j.inRange, j.rounds} {
@@ -97,8 +97,11 @@ func Judge(r *stats.Result, limits Limits) stats.Verdict {
 }
 
 // Merged is Judge for a whole that was merged from shards, whose own reasons stay reasons: what one shard missed may be
-// diluted in the whole.
+// diluted in the whole. It judges whole's rounds, which are new as well, and writes their verdicts into them.
 func Merged(whole *stats.Result, shards []*stats.Result, limits Limits) stats.Verdict {
+	for i := range whole.Rounds {
+		whole.Rounds[i].Verdict = Judge(&whole.Rounds[i], limits)
+	}
 	v := Judge(whole, limits)
 	for _, s := range shards {
 		v.Reasons = append(v.Reasons, prefixed("shard", s.Shard, s.Verdict.Reasons)...)

@@ -263,6 +263,8 @@ func TestWarnings(t *testing.T) {
 		{"irqbalance runs", func(r *stats.Result) { r.Host.IRQBalance = true }, WarnIRQBalance},
 		{"governor powersave", func(r *stats.Result) { r.Host.Governor = "powersave" }, WarnGovernor},
 		{"no governor: a virtual machine", func(r *stats.Result) { r.Host.Governor = "" }, ""},
+		{"a governor that the host does not tell", func(r *stats.Result) { r.Host.Governor = "unknown" }, ""},
+		{"a clocksource that it does not tell", func(r *stats.Result) { r.Host.Clocksource = "unknown" }, ""},
 		{"clocksource hpet", func(r *stats.Result) { r.Host.Clocksource = "hpet" }, WarnClocksource},
 		{"the clocksource of ARM", func(r *stats.Result) { r.Host.Clocksource = "arch_sys_counter" }, ""},
 		{"as many flows as queues", func(r *stats.Result) { r.Config.Flows = 4 }, ""},
@@ -270,6 +272,7 @@ func TestWarnings(t *testing.T) {
 		{"fewer flows than the workers' queues", func(r *stats.Result) { r.Config.Flows, r.Host.Queues = 1, 0 }, WarnFlows},
 		{"a worker on another node", func(r *stats.Result) { r.Workers[1].Node = 1 }, WarnNUMA},
 		{"a worker on another node, but nobody knows where the NIC is", func(r *stats.Result) { r.Workers[1].Node, r.Host.NICNode = 1, -1 }, ""},
+		{"nobody knows where the worker is", func(r *stats.Result) { r.Workers[1].Node = -1 }, ""},
 		{"an unpinned worker is on no node", func(r *stats.Result) { r.Workers[1].Node, r.Workers[1].CPU = 1, -1 }, ""},
 		{"trains", func(r *stats.Result) { r.Backend.GSO = 16 }, WarnGSO},
 		{"an interrupt", func(r *stats.Result) { r.Interrupted, r.Rate.ElapsedNS = "interrupt", 12e9 }, WarnInterrupted},
@@ -333,6 +336,14 @@ func TestMergedKeepsShardsReasons(t *testing.T) {
 	}
 	if v := Merged(good(), []*stats.Result{a, a}, Limits{}); !v.Valid {
 		t.Errorf("%+v", v)
+	}
+	whole := good()
+	whole.Rounds = []stats.Result{*good(), *good()}
+	if v := Judge(whole, Limits{}); v.Valid {
+		t.Error("rounds that nobody judged passed")
+	}
+	if v := Merged(whole, []*stats.Result{a, a}, Limits{}); !v.Valid || !whole.Rounds[1].Verdict.Valid {
+		t.Errorf("merged rounds: %+v", v)
 	}
 }
 

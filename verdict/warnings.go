@@ -56,11 +56,11 @@ func (j *judge) warnHost() {
 	if h.IRQBalance {
 		j.warning(WarnIRQBalance, "irqbalance is running and may move interrupts onto a worker's core; stop it: systemctl stop irqbalance")
 	}
-	if h.Governor != "" && h.Governor != "performance" {
+	if stats.Known(h.Governor) && h.Governor != "performance" {
 		j.warning(WarnGovernor, "the CPU frequency governor is %s: speed changes during the run; blast tune sets performance", h.Governor)
 	}
 	// arch_sys_counter is on ARM what tsc is on x86: read without entering the kernel.
-	if h.Clocksource != "" && h.Clocksource != "tsc" && h.Clocksource != "arch_sys_counter" {
+	if stats.Known(h.Clocksource) && h.Clocksource != "tsc" && h.Clocksource != "arch_sys_counter" {
 		j.warning(WarnClocksource, "the clocksource is %s, not tsc: each reading of the time may cost a system call", h.Clocksource)
 	}
 }
@@ -72,14 +72,14 @@ func (j *judge) warnPlacement() {
 		if w.Queue >= 0 {
 			queues[w.Queue] = true
 		}
-		if w.CPU >= 0 && w.Node != j.r.Host.NICNode {
+		if w.CPU >= 0 && w.Node >= 0 && w.Node != j.r.Host.NICNode {
 			away++
 		}
 	}
 	if n := max(len(queues), j.r.Host.Queues); j.r.Config.Flows > 0 && j.r.Config.Flows < n {
 		j.warning(WarnFlows, "%d flows for %d queues: a flow always takes the same queue, so some stay idle; use --flows %d or more", j.r.Config.Flows, n, n)
 	}
-	if j.r.Host.NIC != "" && j.r.Host.NICNode >= 0 && away > 0 {
+	if stats.Known(j.r.Host.NIC) && j.r.Host.NICNode >= 0 && away > 0 {
 		j.warning(WarnNUMA, "%d of %d workers run off NUMA node %d, where %s is: each packet crosses between nodes; choose --cpus of that node",
 			away, len(j.r.Workers), j.r.Host.NICNode, j.r.Host.NIC)
 	}
