@@ -33,11 +33,17 @@ type Pair struct {
 	Left, Right *Host
 }
 
-// NewPair makes the network, or skips the test (feature "netns") when this process may not, or fails it.
+// errNoVLAN says that the kernel cannot make 802.1Q interfaces.
+var errNoVLAN = errors.New("no 802.1Q interfaces (CONFIG_VLAN_8021Q)")
+
+// NewPair makes the network, or fails the test. It skips when this process may not (feature "netns") or when a VLAN was asked for
+// and the kernel has none (feature "vlan").
 func NewPair(t testing.TB, cfg Config) *Pair {
 	t.Helper()
 	p, err := newPair(t, cfg)
 	switch {
+	case errors.Is(err, errNoVLAN):
+		testskip.Skip(t, "vlan", err.Error(), "modprobe 8021q, or build a kernel with it")
 	case errors.Is(err, unix.EPERM):
 		testskip.Skip(t, "netns", err.Error(), "run as root, or grant CAP_SYS_ADMIN and CAP_NET_ADMIN")
 	case errors.Is(err, unix.EOPNOTSUPP):
@@ -100,8 +106,9 @@ func newHost(t testing.TB, name string, last byte) (*Host, error) {
 			return
 		}
 		// No duplicate address detection (an address would be unusable for a second), no router solicitation.
-		for _, f := range []string{"accept_dad", "dad_transmits", "router_solicitations", "accept_ra"} {
-			path := "/proc/sys/net/ipv6/conf/default/" + f
+		// The kernel detects duplicates when either "all" or the interface says so (net/ipv6/addrconf.c, addrconf_dad_begin).
+		for _, f := range []string{"all/accept_dad", "default/accept_dad", "default/router_solicitations", "default/accept_ra"} {
+			path := "/proc/sys/net/ipv6/conf/" + f
 			if werr := os.WriteFile(path, []byte("0"), 0); werr != nil && !errors.Is(werr, os.ErrNotExist) {
 				err = fmt.Errorf("namespace %s: %w", name, werr)
 				return
@@ -156,7 +163,11 @@ func (h *Host) configure(cfg Config) error {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.ParentIndex = v.Interface, h.Index
-	if err := h.Netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: v.ID}); err != nil {
+	err = h.Netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: v.ID})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return errNoVLAN
+	}
+	if err != nil {
 		return fmt.Errorf("vlan %s: %w", v.Interface, err)
 	}
 	vlan, err := h.Netlink.LinkByName(v.Interface)

@@ -13,26 +13,27 @@ import (
 
 // TestKernelPair proves that ordinary sockets talk across the pair: both families, with and without a VLAN.
 func TestKernelPair(t *testing.T) {
-	p := testnet.NewPair(t, testnet.Config{Queues: 2, VLAN: 83})
 	for _, c := range []struct {
-		name        string
-		left, right netip.Prefix
+		name string
+		vlan int
+		addr func(h *testnet.Host) netip.Prefix
 	}{
-		{"IPv4 across the pair", p.Left.IPv4, p.Right.IPv4},
-		{"IPv6 across the pair", p.Left.IPv6, p.Right.IPv6},
-		{"IPv4 inside the VLAN", p.Left.VLAN.IPv4, p.Right.VLAN.IPv4},
-		{"IPv6 inside the VLAN", p.Left.VLAN.IPv6, p.Right.VLAN.IPv6},
+		{"IPv4 across the pair", 0, func(h *testnet.Host) netip.Prefix { return h.IPv4 }},
+		{"IPv6 across the pair", 0, func(h *testnet.Host) netip.Prefix { return h.IPv6 }},
+		{"IPv4 inside the VLAN", 83, func(h *testnet.Host) netip.Prefix { return h.VLAN.IPv4 }},
+		{"IPv6 inside the VLAN", 83, func(h *testnet.Host) netip.Prefix { return h.VLAN.IPv6 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := p.Left.ListenUDP(netip.AddrPortFrom(c.left.Addr(), 0))
-			r := p.Right.ListenUDP(netip.AddrPortFrom(c.right.Addr(), 0))
+			p := testnet.NewPair(t, testnet.Config{Queues: 2, VLAN: c.vlan})
+			l := p.Left.ListenUDP(netip.AddrPortFrom(c.addr(p.Left).Addr(), 0))
+			r := p.Right.ListenUDP(netip.AddrPortFrom(c.addr(p.Right).Addr(), 0))
 			if _, err := l.WriteToUDPAddrPort([]byte("hello"), r.LocalAddr().(interface{ AddrPort() netip.AddrPort }).AddrPort()); err != nil {
 				t.Fatal(err)
 			}
 			_ = r.SetReadDeadline(time.Now().Add(5 * time.Second))
 			buf := make([]byte, 16)
 			n, from, err := r.ReadFromUDPAddrPort(buf)
-			if err != nil || string(buf[:n]) != "hello" || from.Addr().Unmap() != c.left.Addr() {
+			if err != nil || string(buf[:n]) != "hello" || from.Addr().Unmap() != c.addr(p.Left).Addr() {
 				t.Fatalf("got %q from %s, %v", buf[:n], from, err)
 			}
 		})
