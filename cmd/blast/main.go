@@ -102,7 +102,7 @@ Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid 
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(udpCommand(), serveCommand(), probeCommand(), reportCommand())
+	root.AddCommand(calibrateCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand())
 	return root
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"blast/backend"
+	"blast/calib"
 	"blast/engine"
 	"blast/pace"
 	"blast/packet"
@@ -33,7 +34,8 @@ type udpPlan struct {
 	rounds        int
 	config        stats.Config
 	host          stats.Host
-	iface         string // by which packets leave; the first target's where there are several
+	iface         string         // by which packets leave; the first target's where there are several
+	profile       *calib.Profile // of this host; nil = not calibrated
 	runID         string
 	shard, shards int
 	template      *packet.Template
@@ -51,13 +53,12 @@ func (f *udpFlags) plan(ctx context.Context, args []string) (*udpPlan, error) {
 		return nil, err
 	}
 	for _, step := range []func(*udpPlan, []netip.AddrPort) error{
-		f.checkNumbers, f.checkTargets, f.planPayload, f.planSchedule, f.checkFits, f.planFlows, f.planWorkers, f.planBackend, f.planShard,
+		f.checkNumbers, f.checkTargets, f.planPayload, f.planSchedule, f.checkFits, f.planFlows, f.planWorkers, f.planHost, f.planBackend, f.planShard,
 	} {
 		if err := step(p, targets); err != nil {
 			return nil, err
 		}
 	}
-	p.host = tuning.Reader{}.Host(p.iface)
 	f.fillConfig(p, args)
 	return p, nil
 }
