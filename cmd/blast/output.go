@@ -90,6 +90,15 @@ func (o *output) write(res *stats.Result, format string, w io.Writer) error {
 	return fmt.Errorf("--out %s: %w; nothing is lost: the result was printed to standard output as JSON instead", o.path, err)
 }
 
+// checkFormat refuses a format that render does not know.
+func checkFormat(format string) error {
+	switch format {
+	case "text", "json", "csv", "hgrm", "hlog":
+		return nil
+	}
+	return fmt.Errorf("format %q: want text, json, csv, hgrm or hlog", format)
+}
+
 func render(w io.Writer, res *stats.Result, format string, color bool) error {
 	switch format {
 	case "json":

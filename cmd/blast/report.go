@@ -29,6 +29,9 @@ func reportCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
+			if err := checkFormat(format); err != nil {
+				return usage(err)
+			}
 			results, err := report.Load(args...)
 			if err != nil {
 				return usage(err)

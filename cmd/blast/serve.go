@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"blast/serve"
+	"blast/tuning"
 )
 
 func serveCommand() *cobra.Command {
@@ -56,7 +57,7 @@ listen address, so that it is nobody's reflector.
 				}
 				cfg.Allow = append(cfg.Allow, p)
 			}
-			if cfg.CPUs, _, err = cpuList(cpus); err != nil {
+			if cfg.CPUs, err = serveCPUs(cpus); err != nil {
 				return usage(err)
 			}
 			return runServe(cmd.Context(), cfg)
@@ -67,12 +68,28 @@ listen address, so that it is nobody's reflector.
 	fl.StringVar(&mode, "mode", "echo", "sink (count) or echo (send back, with our stamp's server fields filled)")
 	fl.StringArrayVar(&listen, "listen", []string{"127.0.0.1:9000"}, "ADDR:PORT; repeat for several; port 0 lets the kernel choose")
 	fl.IntVar(&cfg.Workers, "workers", 1, "sockets and threads per address (SO_REUSEPORT)")
-	fl.StringVar(&cpus, "cpus", "none", "CPUs of the workers, in turn: a list such as 0,2-3, or none")
+	fl.StringVar(&cpus, "cpus", "none", "CPUs of the workers, in turn: a list such as 0,2-3; auto = all this process may use; none = not pinned")
 	fl.StringArrayVar(&allow, "allow", nil, "serve peers in this prefix; repeat. Replaces the default")
 	fl.IntVar(&cfg.Batch, "batch", 0, "most datagrams per system call; 0 = 64")
 	fl.IntVar(&cfg.ReceiveBuffer, "rcvbuf", 0, "SO_RCVBUF per socket in bytes; 0 = 4 MiB")
 	fl.BoolVar(&cfg.GRO, "gro", false, "receive and return trains in one piece (UDP_GRO)")
 	return cmd
+}
+
+// serveCPUs parses --cpus of a server; auto is every CPU that it may use.
+func serveCPUs(text string) ([]int, error) {
+	list, auto, err := cpuList(text)
+	if err != nil || list == nil && !auto {
+		return nil, err
+	}
+	usable, err := tuning.Reader{}.CPUs()
+	if err != nil {
+		return nil, err
+	}
+	if auto {
+		return usable, nil
+	}
+	return list, checkCPUs(text, list, usable)
 }
 
 // runServe serves until ctx ends.

@@ -138,3 +138,13 @@ func cpuList(text string) (cpus []int, auto bool, err error) {
 	}
 	return cpus, false, nil
 }
+
+// checkCPUs refuses CPUs of a list, given as text, that are not among the usable ones.
+func checkCPUs(text string, list, usable []int) error {
+	for _, c := range list {
+		if !slices.Contains(usable, c) {
+			return fmt.Errorf("cpus %q: cpu %d is not among those this process may use, %v", text, c, usable)
+		}
+	}
+	return nil
+}

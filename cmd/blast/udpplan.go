@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,11 +120,7 @@ func (f *udpFlags) checkNumbers(p *udpPlan, _ []netip.AddrPort) error {
 	default:
 		return fmt.Errorf("wait %q: want hybrid or spin", f.wait)
 	}
-	switch f.format {
-	case "text", "json", "csv", "hgrm", "hlog":
-		return nil
-	}
-	return fmt.Errorf("format %q: want text, json, csv, hgrm or hlog", f.format)
+	return checkFormat(f.format)
 }
 
 // planPayload settles what the packets carry.
@@ -338,10 +335,8 @@ func (f *udpFlags) planWorkers(p *udpPlan, _ []netip.AddrPort) error {
 		if len(list) != f.workers {
 			return fmt.Errorf("cpus %q: %d CPUs for %d workers; name one each", f.cpus, len(list), f.workers)
 		}
-		for _, c := range list {
-			if !contains(usable, c) {
-				return fmt.Errorf("cpus %q: cpu %d is not among those this process may use, %v", f.cpus, c, usable)
-			}
+		if err := checkCPUs(f.cpus, list, usable); err != nil {
+			return err
 		}
 		p.engine.CPUs = list
 	case auto && f.workers <= len(usable):
@@ -351,20 +346,11 @@ func (f *udpFlags) planWorkers(p *udpPlan, _ []netip.AddrPort) error {
 			f.workers, len(usable), usable)
 	}
 	for _, c := range usable {
-		if !contains(p.engine.CPUs, c) {
+		if !slices.Contains(p.engine.CPUs, c) {
 			p.engine.ReceiveCPUs = append(p.engine.ReceiveCPUs, c)
 		}
 	}
 	return nil
-}
-
-func contains(list []int, v int) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
 }
 
 func (f *udpFlags) planBackend(p *udpPlan, _ []netip.AddrPort) error {
