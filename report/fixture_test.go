@@ -30,7 +30,7 @@ func echoRun() *stats.Result {
 			Given: []string{"10.0.0.2:7000", "--rate", "50k"}, Targets: []string{"10.0.0.2:7000"}, Mode: stats.ModeEcho, Model: "open",
 			Profile: "const 50k", Paced: true, DurationNS: 30e9, WarmupNS: 2e9, TimeoutNS: 1e9, MaxLagNS: 1e6, PayloadBytes: 48, Payload: "stamp",
 			Flows: 64, Workers: 2, CPUs: []int{2, 3}, Batch: 32, CatchUp: "burst", Wait: "hybrid", Seed: 1, SLOs: []string{"p99<5ms", "loss<0.1%"}, Rounds: 1,
-			ClockStart: "the planned time of the packet",
+			ClockStart: "planned send time (latency) and time just before the send call (service time)",
 		},
 		Host: stats.Host{Hostname: "lab1", Kernel: "6.18.0", CPU: "Xeon", Cores: 8, NIC: "eth0", Driver: "igb", Queues: 8, Clocksource: "tsc",
 			Governor: "performance", GoVersion: "go1.26", Blast: "v0.1.0"},
@@ -78,6 +78,21 @@ func invalid(r *stats.Result) *stats.Result {
 		{Code: "rate", Detail: "sent 45.0 kpps of 50.0 kpps asked: 90.00 % of the target, below 99.00 %; about 33.0 kpps would have passed"},
 	}}
 	r.Normalize()
+	return r
+}
+
+// deadRun has no replies at all.
+func deadRun() *stats.Result {
+	r := echoRun()
+	l := &r.Ledger
+	l.Lost, l.LostUnknown = l.Sent, l.Sent
+	l.LostUp, l.LostDown, l.Replied, l.Late, l.InFlight, l.Duplicate, l.Reordered = 0, 0, 0, 0, 0, 0, 0
+	r.Latency, r.Service, r.Server, r.Rate.RepliedPPS = stats.Histogram{}, stats.Histogram{}, stats.Histogram{}, 0
+	for i := range r.Timeline {
+		r.Timeline[i].Replied, r.Timeline[i].LatencyP99NS = 0, 0
+	}
+	r.Verdict.SLOs = []stats.SLO{{Text: "p99<5ms", Detail: "not met: latency p99 lies among the 1,499,000 packets that were never answered"},
+		{Text: "loss<0.1%", Detail: "not met: loss (1,499,000 of 1,499,000 packets) is 100.00 %, asked < 0.10 %"}}
 	return r
 }
 

@@ -47,21 +47,18 @@ func (p *page) distributions(r *stats.Result) {
 	above := [][]string{{"samples above", "1 ms", "10 ms", "100 ms", "1 s"}}
 	for _, s := range seriesOf(r) {
 		h := s.hist
-		if h.Count == 0 && s.name != "lag" {
-			continue
-		}
-		row := []string{s.marked(r), stats.FormatCount(h.Count)}
-		for _, v := range []int64{h.P50, h.P90, h.P99, h.P999, h.P9999, h.Max} {
-			row = append(row, stats.FormatNS(v))
-		}
-		rows = append(rows, row)
-		if s.lost {
-			if row := withLost(r, &s); row != nil {
-				rows = append(rows, row)
+		if h.Count > 0 || s.name == "lag" {
+			row := []string{s.marked(r), stats.FormatCount(h.Count)}
+			for _, v := range []int64{h.P50, h.P90, h.P99, h.P999, h.P9999, h.Max} {
+				row = append(row, stats.FormatNS(v))
 			}
+			rows = append(rows, row)
+			above = append(above, []string{s.marked(r), stats.FormatCount(h.Over.Ms1), stats.FormatCount(h.Over.Ms10),
+				stats.FormatCount(h.Over.Ms100), stats.FormatCount(h.Over.S1)})
 		}
-		above = append(above, []string{s.marked(r), stats.FormatCount(h.Over.Ms1), stats.FormatCount(h.Over.Ms10),
-			stats.FormatCount(h.Over.Ms100), stats.FormatCount(h.Over.S1)})
+		if s.lost && (h.Count > 0 || s.name == "latency") {
+			rows = append(rows, withLost(r, s)...)
+		}
 	}
 	p.table(rows)
 	p.blank()
@@ -70,16 +67,17 @@ func (p *page) distributions(r *stats.Result) {
 	p.definitions(r)
 }
 
-// withLost is s with the packets that never got a reply ranked as slower than any; nil when there are none.
-func withLost(r *stats.Result, s *series) []string {
+// withLost is the row of s with the packets that never got a reply ranked as slower than any; none when there are none.
+func withLost(r *stats.Result, s series) [][]string {
 	missing := r.Unanswered(s.hist.Count)
 	h, err := s.hist.Hist()
 	if missing == 0 || err != nil {
 		return nil
 	}
-	lost := *s
-	lost.name = "  lost counted"
-	row := []string{lost.marked(r), stats.FormatCount(s.hist.Count + missing)}
+	if s.name = "  lost counted"; s.hist.Count == 0 {
+		s.name = "latency, lost counted"
+	}
+	row := []string{s.marked(r), stats.FormatCount(s.hist.Count + missing)}
 	for _, q := range quantiles {
 		if v, ok := h.QuantileAmong(q, missing); ok {
 			row = append(row, stats.FormatNS(v))
@@ -87,7 +85,7 @@ func withLost(r *stats.Result, s *series) []string {
 			row = append(row, "lost")
 		}
 	}
-	return append(row, "lost")
+	return [][]string{append(row, "lost")}
 }
 
 // definitions say what the rows are, from where to where, and of what samples.
@@ -95,9 +93,9 @@ func (p *page) definitions(r *stats.Result) {
 	if r.Config.Mode == stats.ModeEcho {
 		start := r.Config.ClockStart
 		if start == "" {
-			start = "the planned time"
+			start = "the planned time (latency) and the actual send (service time)"
 		}
-		p.line("clocks", "latency: from %s to the reply; service time: from the actual send to the reply; lag: from the planned to the actual send", start)
+		p.line("clocks", "start at %s, and stop at the reply; lag: from the planned to the actual send", start)
 		p.line("samples", "latency and service time count %s", samples(r))
 	} else {
 		p.line("clocks", "lag: from the planned to the actual send; latency is not measured in oneway mode")

@@ -156,6 +156,9 @@ func (p *page) course(r *stats.Result) {
 	}
 	p.line("course", "%d intervals: sent %s to %s; CPU time stolen at most %s", len(r.Timeline),
 		stats.FormatPPS(low), stats.FormatPPS(high), stats.FormatPercent(steal))
+	if worst.T == 0 {
+		return
+	}
 	p.line("", "%sworst %s p99 of an interval %s, the one that ended at %s", mark(r), what, stats.FormatNS(worstOf(r, worst)), seconds(worst.T))
 }
 

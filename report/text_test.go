@@ -53,6 +53,7 @@ func text(t *testing.T, r *stats.Result, o Options) string {
 func TestTextGolden(t *testing.T) {
 	interrupted := echoRun()
 	interrupted.Interrupted, interrupted.Rate.ElapsedNS = "interrupt", 12e9
+	interrupted.Verdict.Warnings = []stats.Reason{{Code: "interrupted", Detail: "the run ended before its plan did (interrupt): the figures cover 12.0 s of 30.0 s"}}
 	for _, c := range []struct {
 		file, why string
 		r         *stats.Result
@@ -61,6 +62,8 @@ func TestTextGolden(t *testing.T) {
 		{"echo.txt", "a VALID echo run in which a bit of everything happened", echoRun(), Options{}},
 		{"invalid.txt", "an INVALID run: reasons first, every latency marked", invalid(echoRun()), Options{}},
 		{"oneway.txt", "--rate max, oneway: no plan, no replies", onewayRun(), Options{}},
+		{"dead.txt", "a target that never answers: no table of zeros", deadRun(), Options{}},
+		{"interrupted.txt", "an interrupted run", interrupted, Options{}},
 		{"rounds.txt", "three rounds, one of them INVALID", roundsRun(), Options{}},
 		{"narrow.txt", "60 columns and colour", invalid(echoRun()), Options{Width: 60, Color: true}},
 	} {
@@ -104,7 +107,7 @@ func TestReaderCanCheck(t *testing.T) {
 		{"the target", "10.0.0.2:7000"},
 		{"target and achieved rate", "asked 50.0 kpps, sent 50.0 kpps (99.93 %)"},
 		{"bit rates with their definition", "L2 = IP + 18"},
-		{"where the clock starts", "latency: from the planned time of the packet to the reply"},
+		{"where the clock starts", "start at planned send time (latency) and time just before the send call (service time), and stop at the reply"},
 		{"that percentiles come from all samples", "one histogram of all samples"},
 		{"that none is averaged", "none is averaged"},
 		{"errors and timeouts counted inside", "lost counted 1,498,900"},

@@ -78,8 +78,9 @@ type Config struct {
 	ClockStart string `json:"clock_start"`
 }
 
-// Known says whether a fact of Host is one: the host may not have given it ("unknown"), or nobody asked ("").
-func Known(fact string) bool { return fact != "" && fact != "unknown" }
+// Known says whether a fact of Host is one: the host may not have such a thing ("none", as virtual machines have no frequency
+// governor) or not tell ("unknown"), or nobody asked ("").
+func Known(fact string) bool { return fact != "" && fact != "unknown" && fact != "none" }
 
 // Host is the machine, as far as its figures depend on it. See Known.
 type Host struct {

@@ -77,8 +77,22 @@ func (j *judge) lag() {
 		j.invalid(CodeLag, "no lag was recorded for the %s packets sent: nothing shows that the plan was kept", stats.FormatCount(j.r.Ledger.Sent))
 	case lag.P999 > int64(j.l.MaxLag):
 		j.invalid(CodeLag, "sending fell behind its plan by %s at p99.9 (p50 %s, max %s), above the limit of %s%s",
-			stats.FormatNS(lag.P999), stats.FormatNS(lag.P50), stats.FormatNS(lag.Max), stats.FormatDuration(j.l.MaxLag), wouldPass(j.sustainable()))
+			stats.FormatNS(lag.P999), stats.FormatNS(lag.P50), stats.FormatNS(lag.Max), stats.FormatDuration(j.l.MaxLag), wouldPass(j.sustainable())+j.stalls())
 	}
+}
+
+// stalls says when lag is no matter of the rate: the rate was kept and no worker was busy, so something else held them up.
+func (j *judge) stalls() string {
+	w := j.busiest()
+	if w == nil || w.Duty > j.l.Duty || j.r.Rate.AchievedPPS < j.l.RateLow*j.r.Rate.TargetPPS {
+		return ""
+	}
+	var preempted int64
+	for i := range j.r.Workers {
+		preempted += j.r.Workers[i].InvoluntarySwitches
+	}
+	return fmt.Sprintf(" if load did it; but the rate was kept and no worker was busy above %s, so look for stalls first (%s preemptions): give the workers cores of their own",
+		stats.FormatPercent(j.l.Duty), stats.FormatCount(uint64(max(preempted, 0))))
 }
 
 func (j *judge) duty() {
