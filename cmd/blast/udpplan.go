@@ -204,9 +204,6 @@ func (f *udpFlags) planSchedule(p *udpPlan, targets []netip.AddrPort) error {
 	case needsRate:
 		return errors.New("no rate: want --rate, such as --rate 50k, or --rate max")
 	}
-	if !needsRate && kind != "tick" && (f.rate != "" || f.bitrate != "") {
-		return fmt.Errorf("profile %s brings its own rate: leave --rate and --bitrate out", kind)
-	}
 	sessions := max(f.flows, max(f.workers, len(targets)))
 	p.engine.Schedule, err = pace.ParseProfile(f.profile, rate, f.duration, pace.Options{
 		Sessions: sessions, Seed: f.seed,
@@ -214,6 +211,9 @@ func (f *udpFlags) planSchedule(p *udpPlan, targets []netip.AddrPort) error {
 	})
 	if err != nil {
 		return err
+	}
+	if !needsRate && (f.rate != "" || f.bitrate != "") && !f.tickMakes(rate, sessions) {
+		return fmt.Errorf("profile %s brings its own rate, %s: leave --rate and --bitrate out", p.engine.Schedule, stats.FormatPPS(p.engine.Schedule.MeanPPS()))
 	}
 	if p.engine.Schedule.Slots() == 0 {
 		return fmt.Errorf("profile %s: no packet is planned within %v", p.engine.Schedule, f.duration)
@@ -236,6 +236,13 @@ func (f *udpFlags) planSchedule(p *udpPlan, targets []netip.AddrPort) error {
 		}
 	}
 	return f.planWarmup(p)
+}
+
+// tickMakes reports whether a tick profile, whose rate is sessions x ticks per second, makes just the rate that was given too.
+func (f *udpFlags) tickMakes(rate pace.Rate, sessions int) bool {
+	ticks, ok := strings.CutPrefix(f.profile, "tick:")
+	hz, err := pace.ParseRate(ticks)
+	return ok && err == nil && math.Abs(hz.PPS()*float64(sessions)-rate.PPS()) <= 1e-9*rate.PPS()
 }
 
 // checkFits refuses payloads, also those of a file, that are too long for the path to a target to take whole.
