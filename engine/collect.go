@@ -106,9 +106,9 @@ func (r *run) addReceive(v *stats.ReceiveInterval) {
 	v.Reset()
 }
 
-// enter makes index the interval being built, completing the one before.
+// enter makes index the interval being built, completing the one before. Replies that come while the run drains belong to the last.
 func (r *run) enter(index int64) {
-	if index > r.building.index {
+	if index = min(index, (r.length-1)/int64(r.Interval)); index > r.building.index {
 		r.complete()
 		r.building.index = index
 	}

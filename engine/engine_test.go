@@ -271,6 +271,9 @@ func TestDrain(t *testing.T) {
 			if waited := time.Duration(b.run.drained - lastSent); waited < c.atLeast || waited > c.atMost {
 				t.Errorf("drained for %v: want %v to %v", waited, c.atLeast, c.atMost)
 			}
+			if n := len(b.run.timeline); n != 2 {
+				t.Errorf("%d intervals: want the plan's 2, the drain is none", n)
+			}
 		})
 	}
 }
