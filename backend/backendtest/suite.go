@@ -41,6 +41,7 @@ type Harness struct {
 // Run is the conformance suite: what the contract says, tried on the real thing.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()
+	h.Do(func() { h.reach(t) })
 	for _, c := range []struct {
 		name    string
 		fn      func(*testing.T, *Harness)
@@ -103,6 +104,35 @@ func (h Harness) withDefaults() Harness {
 		}
 	}
 	return h
+}
+
+// reach waits until packets pass both ways. A device that has just come up drops them without a word until its queueing discipline is
+// in place (net/sched/sch_generic.c noop_enqueue), and a test that counts packets must not start before.
+func (h *Harness) reach(t *testing.T) {
+	t.Helper()
+	for _, f := range h.families() {
+		to := listen(t, h, netip.AddrPortFrom(f.to, 0))
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(f.from, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		buf, deadline := make([]byte, 8), time.Now().Add(patience)
+		for answered := false; !answered; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: no packet passes from %v to %v and back", f.name, f.from, f.to)
+			}
+			_, _ = c.WriteToUDPAddrPort(buf, to.addr) // may say that there is no neighbour yet: the next round tells
+			a, ok := to.next(20 * time.Millisecond)
+			if !ok {
+				continue
+			}
+			to.reply(a.payload, a.from)
+			err := c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			_, _, rerr := c.ReadFromUDPAddrPort(buf)
+			answered = err == nil && rerr == nil
+		}
+	}
 }
 
 // families are the address families to test, each with the sender's and the sinks' address.

@@ -5,17 +5,37 @@ import (
 
 	"blast/backend"
 	"blast/backend/backendtest"
+	"blast/internal/testnet"
 )
 
-func TestConformance(t *testing.T) {
-	backendtest.Run(t, backendtest.Harness{Open: Open, Sockets: true})
-}
-
-// TestConformanceTrains is the same with everything that changes how packets leave and arrive.
-func TestConformanceTrains(t *testing.T) {
+// harnesses are the two ways this backend works: packet by packet, and with everything that changes how they leave and arrive.
+func harnesses() map[string]backendtest.Harness {
 	offload := func(cfg backend.Config) (backend.Sender, backend.Receiver, error) {
 		cfg.GRO, cfg.KernelStamp = cfg.GRO || cfg.Receive, cfg.Receive
 		return Open(cfg)
 	}
-	backendtest.Run(t, backendtest.Harness{Open: offload, Config: backend.Config{GSO: 32}, Sockets: true})
+	return map[string]backendtest.Harness{
+		"plain":  {Open: Open, Sockets: true},
+		"trains": {Open: offload, Config: backend.Config{GSO: 32}, Sockets: true},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	for name, h := range harnesses() {
+		t.Run(name, func(t *testing.T) { backendtest.Run(t, h) })
+	}
+}
+
+func TestKernelConformance(t *testing.T) {
+	for name, h := range harnesses() {
+		t.Run(name, func(t *testing.T) {
+			backendtest.Run(t, backendtest.OnPair(h, testnet.NewPair(t, testnet.Config{})))
+		})
+	}
+}
+
+func TestKernelFaults(t *testing.T) {
+	for name, h := range harnesses() {
+		t.Run(name, func(t *testing.T) { backendtest.RunSocketFaults(t, h) })
+	}
 }

@@ -4,8 +4,18 @@ import (
 	"testing"
 
 	"blast/backend/backendtest"
+	"blast/internal/testnet"
 )
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Harness{Open: Open, Sockets: true})
+}
+
+func TestKernelConformance(t *testing.T) {
+	h := backendtest.Harness{Open: Open, Sockets: true}
+	backendtest.Run(t, backendtest.OnPair(h, testnet.NewPair(t, testnet.Config{})))
+}
+
+func TestKernelFaults(t *testing.T) {
+	backendtest.RunSocketFaults(t, backendtest.Harness{Open: Open})
 }
