@@ -15,11 +15,12 @@ const (
 	dutyLimit = 0.70
 	// dutyAim is the duty that the search steers for: a little below the limit, for a machine's speed is not the same every day.
 	dutyAim = 0.66
-	// close enough: a VALID and an INVALID rate this near to each other end the search.
+	// resolution: a VALID and an INVALID rate this near to each other end the search.
 	resolution = 1.06
 	// maxTrials and maxSteps bound the search and the steps down after it where the clock does not.
 	maxTrials = 16
-	maxSteps  = 12
+	maxSteps  = 8
+	leastSets = 3
 
 	longestTrial  = 500 * time.Millisecond
 	shortestTrial = 40 * time.Millisecond
@@ -27,10 +28,9 @@ const (
 	firstOverhead = 40 * time.Millisecond
 )
 
-// trialLength shares a row's time out: one trial flat out, five for the search, three rounds of one and a half, and some spare for
-// trials that are repeated.
+// trialLength shares a row's time out: one trial flat out, five or so for the search, and twice three rounds of one and a half.
 func trialLength(share time.Duration) time.Duration {
-	return min(max(share/12-firstOverhead, shortestTrial), longestTrial)
+	return min(max(share/15-firstOverhead, shortestTrial), longestTrial)
 }
 
 // outcome is one trial.
@@ -119,22 +119,31 @@ func (s *search) try(pps uint64, length time.Duration) (outcome, error) {
 // roundLength is longer than a trial of the search: what is stored rests on the rounds.
 func (s *search) roundLength() time.Duration { return s.length + s.length/2 }
 
-// time says whether n trials of the search and all rounds still fit.
-func (s *search) time(n int) bool {
-	need := time.Duration(n)*(s.length+s.overhead) + time.Duration(s.rounds)*(s.roundLength()+s.overhead)
+// time says whether so many trials of the search and so many sets of rounds still fit.
+func (s *search) time(trials, sets int) bool {
+	need := time.Duration(trials)*(s.length+s.overhead) + time.Duration(sets*s.rounds)*(s.roundLength()+s.overhead)
 	return s.now().Add(need).Before(s.deadline)
+}
+
+// another says whether the search may go on: without a VALID rate as long as it could still be confirmed, then only as long as one
+// step down is left as well.
+func (s *search) another() bool {
+	if s.below == nil {
+		return s.time(1, 1)
+	}
+	return s.time(1, 2)
 }
 
 // bracket narrows the gap between below and above, beginning at half the rate that was reached flat out: packets that go one by one
 // cost more than those in full batches.
 func (s *search) bracket(flat float64) error {
-	for pps := 0.5 * flat; pps >= 1 && s.trials < maxTrials && s.time(1); pps = s.next() {
+	for pps := 0.5 * flat; pps >= 1 && s.trials < maxTrials && s.another(); pps = s.next() {
 		s.report("search", pps)
 		o, err := s.try(tidy(pps), s.length)
 		if err != nil {
 			return err
 		}
-		if o.transient() && s.time(1) {
+		if o.transient() && s.another() {
 			if o, err = s.try(o.target, s.length); err != nil {
 				return err
 			}
@@ -174,13 +183,14 @@ func (s *search) next() float64 {
 	return math.Sqrt(low * high)
 }
 
-// confirm repeats the highest VALID rate, and steps down until most rounds are VALID.
+// confirm repeats the highest VALID rate, and steps down, further each time, until most rounds are VALID. To come out empty-handed after
+// all that would be a waste: leastSets are tried even beyond the deadline, at the cost of the rows to come.
 func (s *search) confirm() (*found, error) {
 	pps := s.below.target
-	for range maxSteps {
+	for step := range maxSteps {
 		var rounds []outcome
 		bad := 0
-		lower := 0.94 * float64(pps)
+		lower := (0.94 - 0.06*float64(step)) * float64(pps)
 		for n := 0; n < s.rounds && 2*bad <= s.rounds; n++ {
 			s.report(fmt.Sprintf("round %d/%d", n+1, s.rounds), float64(pps))
 			o, err := s.try(pps, s.roundLength())
@@ -201,7 +211,7 @@ func (s *search) confirm() (*found, error) {
 		if 2*(len(rounds)-bad) > s.rounds {
 			return &found{ceiling: pps, rounds: rounds}, nil
 		}
-		if pps = tidy(lower); !s.time(0) {
+		if pps = tidy(lower); step+1 >= leastSets && !s.time(0, 1) {
 			break
 		}
 	}

@@ -42,7 +42,7 @@ func (p *Profile) head(b *bytes.Buffer) {
 	b.WriteByte('\n')
 }
 
-const rowFormat = "%-16s %5s %7s %9s %9s %6s %7s %4s %8s  %s\n"
+const rowFormat = "%-15s %5s %7s %9s %9s %6s %7s %4s %8s  %s\n"
 
 func (p *Profile) table(b *bytes.Buffer) {
 	if len(p.Rows) == 0 {
@@ -70,6 +70,14 @@ func pathName(backend string, gso int) string {
 		return fmt.Sprintf("%s gso %d", backend, gso)
 	}
 	return backend
+}
+
+// threads is a number of workers in words.
+func threads(workers int) string {
+	if workers == 1 {
+		return "1 worker"
+	}
+	return fmt.Sprintf("%d workers", workers)
 }
 
 // legend explains the columns and the walls that were met.
@@ -129,7 +137,7 @@ func (p *Profile) advice(b *bytes.Buffer) {
 	var rates []string
 	flush := func() {
 		if rates != nil {
-			para(b, "stay below ", fmt.Sprintf("%s, with %d worker(s): a margin of %d to the ceiling of %s", strings.Join(rates, ", "), workers, Margin, name))
+			para(b, "stay below ", fmt.Sprintf("%s, with %s: a margin of %d to the ceiling of %s", strings.Join(rates, ", "), threads(workers), Margin, name))
 		}
 		rates = nil
 	}
@@ -154,9 +162,9 @@ func (p *Profile) failures(b *bytes.Buffer) {
 	for _, f := range p.Failed {
 		what := pathName(f.Backend, f.GSO)
 		if f.Workers > 0 {
-			what += fmt.Sprintf(", %d bytes, %d worker(s)", f.PayloadBytes, f.Workers)
+			what += fmt.Sprintf(", %d bytes, %s", f.PayloadBytes, threads(f.Workers))
 		}
-		para(b, "missing    ", what+": "+f.Reason)
+		para(b, "missing    ", what+": "+strings.TrimPrefix(f.Reason, f.Backend+": "))
 	}
 }
 

@@ -166,7 +166,7 @@ func calibrateLine() (func(calib.Progress), func()) {
 		if s.GSO > 1 {
 			name = fmt.Sprintf("%s gso %d", name, s.GSO)
 		}
-		line := fmt.Sprintf("\r\x1b[K%d/%d  %s, %d bytes, %d worker(s): ", s.Cell, s.Cells, name, s.PayloadBytes, s.Workers)
+		line := fmt.Sprintf("\r\x1b[K%d/%d  %s, %d bytes, workers %d: ", s.Cell, s.Cells, name, s.PayloadBytes, s.Workers)
 		switch {
 		case s.Row != nil:
 			stop, _, _ := strings.Cut(s.Row.Wall, ":")
