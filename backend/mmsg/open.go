@@ -3,11 +3,7 @@ package mmsg
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
-	"strconv"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -56,9 +52,9 @@ func Open(cfg backend.Config) (backend.Sender, backend.Receiver, error) {
 		return nil, nil, fmt.Errorf("sendmmsg: %w", err)
 	}
 	plan := udpsock.NewPlan(&cfg)
-	socks := &sockets{}
-	if err := socks.open(&cfg, plan); err != nil {
-		return nil, nil, fmt.Errorf("sendmmsg: %w", errors.Join(err, socks.release()))
+	socks := &udpsock.Sockets{}
+	if err := socks.Open(&cfg, plan); err != nil {
+		return nil, nil, fmt.Errorf("sendmmsg: %w", errors.Join(err, socks.Release()))
 	}
 	s := newSender(&cfg, socks, plan.Limits())
 	if !cfg.Receive {
@@ -80,108 +76,6 @@ func check(cfg *backend.Config) error {
 		err = errors.Join(err, fmt.Errorf("batch of %d: at most %d", cfg.Batch, maxBatch))
 	}
 	return err
-}
-
-// sockets are the connected sockets of a Sender and, where there is one, its Receiver; the last of the two to close closes them.
-type sockets struct {
-	fds   []int
-	peers []netip.AddrPort
-	users atomic.Int32
-	hand  udpsock.Handoff
-}
-
-func (s *sockets) open(cfg *backend.Config, plan *udpsock.Plan) error {
-	s.users.Store(1)
-	for flow, f := range cfg.Flows {
-		f.Dst = netip.AddrPortFrom(f.Dst.Addr().Unmap(), f.Dst.Port())
-		s.peers = append(s.peers, f.Dst)
-		fd, err := openSocket(f, func(fd int) error { return plan.Prepare(fd, flow) })
-		if err != nil {
-			return udpsock.Explain(cfg, flow, err)
-		}
-		s.fds = append(s.fds, fd)
-		if err := plan.Inspect(fd, flow); err != nil {
-			return fmt.Errorf("flow %d: %w", flow, err)
-		}
-	}
-	return nil
-}
-
-func openSocket(f backend.Flow, prepare func(fd int) error) (fd int, err error) {
-	family, dst := unix.AF_INET, netip.AddrPort{}
-	src := netip.AddrPortFrom(f.Src.Addr().Unmap(), f.Src.Port())
-	any4, any6 := netip.IPv4Unspecified(), netip.IPv6Unspecified()
-	if dst = f.Dst; !dst.Addr().Is4() {
-		family = unix.AF_INET6
-	}
-	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
-	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.NewSyscallError("close", unix.Close(fd)))
-		}
-	}()
-	if err := prepare(fd); err != nil {
-		return -1, err
-	}
-	if !src.Addr().IsValid() {
-		src = netip.AddrPortFrom(any4, src.Port())
-		if family == unix.AF_INET6 {
-			src = netip.AddrPortFrom(any6, src.Port())
-		}
-	}
-	// Nothing to bind: connect(2) picks both. It spares a lookup, and picks ports that are free for this peer only.
-	if !src.Addr().IsUnspecified() || src.Port() != 0 {
-		sa, err := sockaddr(src)
-		if err != nil {
-			return -1, err
-		}
-		if err := unix.Bind(fd, sa); err != nil {
-			return -1, os.NewSyscallError("bind", err)
-		}
-	}
-	sa, err := sockaddr(dst)
-	if err != nil {
-		return -1, err
-	}
-	if err := unix.Connect(fd, sa); err != nil {
-		return -1, os.NewSyscallError("connect", err)
-	}
-	return fd, nil
-}
-
-func sockaddr(a netip.AddrPort) (unix.Sockaddr, error) {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}, nil
-	}
-	sa := &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
-	if zone := a.Addr().Zone(); zone != "" {
-		if id, err := strconv.ParseUint(zone, 10, 32); err == nil {
-			sa.ZoneId = uint32(id)
-			return sa, nil
-		}
-		ifi, err := net.InterfaceByName(zone)
-		if err != nil {
-			return nil, fmt.Errorf("zone of %v: %w", a.Addr(), err)
-		}
-		sa.ZoneId = uint32(ifi.Index)
-	}
-	return sa, nil
-}
-
-// release closes the sockets when nobody uses them any more.
-func (s *sockets) release() error {
-	if s.users.Add(-1) > 0 {
-		return nil
-	}
-	var errs []error
-	for _, fd := range s.fds {
-		errs = append(errs, os.NewSyscallError("close", unix.Close(fd)))
-	}
-	s.fds = nil
-	return errors.Join(errs...)
 }
 
 // misuse is what Commit says of a caller that does not keep to the contract.

@@ -3,8 +3,6 @@
 package mmsg
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +26,7 @@ func (r *Receiver) Poll(wait time.Duration, fn func(*backend.Packet)) (int, erro
 		return 0, waiting("ppoll", err)
 	}
 	if r.epoll < 0 && r.wait[0].Revents&unix.POLLERR != 0 {
-		r.errors(r.socks.fds[0])
+		r.errors(r.socks.FDs[0])
 	}
 	return r.take(fn)
 }
@@ -46,7 +44,7 @@ func (r *Receiver) take(fn func(*backend.Packet)) (int, error) {
 	for i := range max(n, 0) {
 		flow := int(r.ready[i].Fd)
 		if r.ready[i].Events&unix.EPOLLERR != 0 {
-			r.errors(r.socks.fds[flow])
+			r.errors(r.socks.FDs[flow])
 		}
 		seen, err := r.receive(flow, fn)
 		total += seen
@@ -58,7 +56,7 @@ func (r *Receiver) take(fn func(*backend.Packet)) (int, error) {
 }
 
 func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (int, error) {
-	fd := r.socks.fds[flow]
+	fd := r.socks.FDs[flow]
 	for range maxTries {
 		n, errno := sys.Recvmmsg(fd, r.msgs[:])
 		switch {
@@ -78,7 +76,7 @@ func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (int, error) {
 // errors empties an error queue that the Sender does not get round to, and that would end every wait at once.
 func (r *Receiver) errors(fd int) {
 	if r.events.Drain(fd) > 0 {
-		r.socks.hand.Give(&r.events)
+		r.socks.Hand.Give(&r.events)
 	}
 }
 
@@ -88,15 +86,15 @@ func (r *Receiver) deliver(flow, n int, fn func(*backend.Packet)) (packets int) 
 	if r.stamps {
 		ahead = sys.Realtime() - sys.Monotonic()
 	}
-	peer := r.socks.peers[flow]
+	peer := r.socks.Peers[flow]
 	for i := range n {
 		h := &r.msgs[i].Hdr
 		payload := r.buffers[i*bufferBytes:][:r.msgs[i].Len]
 		p := &r.packet
-		p.Flow, p.At, p.Source = flow, now, source(r.names[i][:h.Namelen], peer)
+		p.Flow, p.At, p.Source = flow, now, udpsock.Source(r.names[i][:h.Namelen], peer)
 		segment := len(payload)
 		if r.control != nil {
-			stamp, size := parse(r.control[i*controlBytes:][:h.Controllen])
+			stamp, size := udpsock.ParseControl(r.control[i*controlBytes:][:h.Controllen])
 			if stamp != 0 && r.stamps {
 				p.At = stamp - ahead
 			}
@@ -125,31 +123,5 @@ func (r *Receiver) rearm(i int) {
 	h.Namelen = sys.SockaddrBytes
 	if r.control != nil {
 		h.SetControllen(controlBytes)
-	}
-}
-
-// source is the sender's address; the flow's own destination as it was given, with its zone's name, in the usual case.
-func source(name []byte, peer netip.AddrPort) netip.AddrPort {
-	from, ok := sys.ParseSockaddr(name)
-	if !ok || from.Port() == peer.Port() && from.Addr().WithZone("") == peer.Addr().WithZone("") {
-		return peer
-	}
-	return from
-}
-
-// parse finds the kernel's receive time (ns of CLOCK_REALTIME, 0 = none) and the segment size of an aggregate (0 = none).
-func parse(control []byte) (stamp int64, segment int) {
-	for {
-		level, typ, data, rest, ok := sys.NextControl(control)
-		if !ok {
-			return stamp, segment
-		}
-		switch {
-		case level == unix.SOL_SOCKET && typ == unix.SCM_TIMESTAMPNS && len(data) >= 16:
-			stamp = int64(binary.NativeEndian.Uint64(data))*1e9 + int64(binary.NativeEndian.Uint64(data[8:]))
-		case level == unix.IPPROTO_UDP && typ == unix.UDP_GRO && len(data) >= 4:
-			segment = int(int32(binary.NativeEndian.Uint32(data)))
-		}
-		control = rest
 	}
 }

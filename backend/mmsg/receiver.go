@@ -1,7 +1,6 @@
 package mmsg
 
 import (
-	"fmt"
 	"os"
 	"sync"
 
@@ -23,7 +22,7 @@ const (
 // Receiver implements backend.Receiver on the sockets of a Sender. Replies come to a flow's own socket, from the flow's destination
 // only; what another address sends never gets here.
 type Receiver struct {
-	socks *sockets
+	socks *udpsock.Sockets
 	epoll int // -1 with one socket, which needs none
 	ready [vector]unix.EpollEvent
 	wait  [1]unix.PollFd
@@ -46,7 +45,7 @@ type Receiver struct {
 
 var _ backend.Receiver = (*Receiver)(nil)
 
-func newReceiver(cfg *backend.Config, socks *sockets) (*Receiver, error) {
+func newReceiver(cfg *backend.Config, socks *udpsock.Sockets) (*Receiver, error) {
 	r := &Receiver{socks: socks, epoll: -1, now: cfg.Now, stamps: cfg.KernelStamp, buffers: make([]byte, vector*bufferBytes)}
 	if cfg.GRO || cfg.KernelStamp {
 		r.control = make([]byte, vector*controlBytes)
@@ -62,41 +61,25 @@ func newReceiver(cfg *backend.Config, socks *sockets) (*Receiver, error) {
 		}
 		r.rearm(i)
 	}
-	if err := r.options(cfg); err != nil {
+	if err := socks.ReceiveOptions(cfg); err != nil {
 		return nil, err
 	}
 	if err := r.watch(); err != nil {
 		return nil, err
 	}
-	socks.users.Add(1)
+	socks.Share()
 	return r, nil
 }
 
-func (r *Receiver) options(cfg *backend.Config) error {
-	for _, fd := range r.socks.fds {
-		if cfg.GRO {
-			if err := unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1); err != nil {
-				return fmt.Errorf("UDP_GRO (Linux 5.0): %w", os.NewSyscallError("setsockopt", err))
-			}
-		}
-		if cfg.KernelStamp {
-			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
-				return fmt.Errorf("kernel receive times: %w", os.NewSyscallError("setsockopt SO_TIMESTAMPNS", err))
-			}
-		}
-	}
-	return nil
-}
-
 func (r *Receiver) watch() (err error) {
-	if len(r.socks.fds) == 1 {
-		r.wait[0] = unix.PollFd{Fd: int32(r.socks.fds[0]), Events: unix.POLLIN}
+	if len(r.socks.FDs) == 1 {
+		r.wait[0] = unix.PollFd{Fd: int32(r.socks.FDs[0]), Events: unix.POLLIN}
 		return nil
 	}
 	if r.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return os.NewSyscallError("epoll_create1", err)
 	}
-	for flow, fd := range r.socks.fds {
+	for flow, fd := range r.socks.FDs {
 		if err := unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(flow)}); err != nil {
 			unix.Close(r.epoll)
 			return os.NewSyscallError("epoll_ctl", err)
@@ -113,15 +96,7 @@ func (r *Receiver) Drops() uint64 {
 	if r.closed {
 		return r.drops
 	}
-	return r.count()
-}
-
-func (r *Receiver) count() (total uint64) {
-	for _, fd := range r.socks.fds {
-		n, _ := sys.SocketDrops(fd) // cannot fail on an open socket of a kernel that has SO_MEMINFO
-		total += uint64(n)
-	}
-	return total
+	return r.socks.Drops()
 }
 
 // Close implements backend.Receiver.
@@ -131,9 +106,9 @@ func (r *Receiver) Close() error {
 	if r.closed {
 		return nil
 	}
-	r.drops, r.closed = r.count(), true
+	r.drops, r.closed = r.socks.Drops(), true
 	if r.epoll >= 0 {
 		unix.Close(r.epoll)
 	}
-	return r.socks.release()
+	return r.socks.Release()
 }

@@ -12,18 +12,12 @@ import (
 	"blast/internal/udpsock"
 )
 
-const (
-	// maxTries bounds how often one message is offered again at once because of errors that earlier packets brought back.
-	maxTries = 8
-	// sweepEvery is the number of Reaps between two looks at error queues that no send has pointed to.
-	sweepEvery = 64
-	// sweepSockets is the number of sockets of one such look.
-	sweepSockets = 16
-)
+// maxTries bounds how often one message is offered again at once because of errors that earlier packets brought back.
+const maxTries = 8
 
 // Sender implements backend.Sender. All of its memory is made by Open and lies on the heap, which does not move.
 type Sender struct {
-	socks    *sockets
+	socks    *udpsock.Sockets
 	slots    []backend.Slot
 	reserved int
 	memory   []byte // the payloads, one after the other, so that a train of full ones is one piece
@@ -34,18 +28,18 @@ type Sender struct {
 	iovs    []unix.Iovec    // one per slot
 	control [vector][]byte  // one UDP_SEGMENT message each; nil without trains
 
-	trains trains
+	trains udpsock.Trains
 	events udpsock.Events
-	look   sweep
+	look   udpsock.Sweep
 	limits backend.Limits
 	closed bool
 }
 
 var _ backend.Sender = (*Sender)(nil)
 
-func newSender(cfg *backend.Config, socks *sockets, limits backend.Limits) *Sender {
-	s := &Sender{socks: socks, stride: cfg.PayloadBytes, limits: limits, look: newSweep(socks.fds)}
-	s.trains = newTrains(cfg, &s.limits)
+func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limits) *Sender {
+	s := &Sender{socks: socks, stride: cfg.PayloadBytes, limits: limits, look: udpsock.NewSweep(socks.FDs)}
+	s.trains = udpsock.NewTrains(cfg, &s.limits)
 	s.limits.Batch = cfg.Batch
 	if cfg.Batch == 0 {
 		s.limits.Batch = max(defaultBatch, 4*s.limits.GSO)
@@ -83,7 +77,7 @@ func (s *Sender) Commit(n int) (int, error) {
 		return 0, misuse(n, s.reserved)
 	}
 	s.reserved = 0
-	s.look.sent = s.look.sent || n > 0
+	s.look.Sent = s.look.Sent || n > 0
 	done := 0
 	for done < n {
 		upTo, verdict, err := s.send(done, n)
@@ -106,13 +100,13 @@ const (
 // send offers one run of slots, from the given one on, and returns the first slot that was not taken.
 func (s *Sender) send(from, end int) (int, verdict, error) {
 	flow := s.slots[from].Flow
-	fd, count := s.socks.fds[flow], s.build(from, end, flow)
+	fd, count := s.socks.FDs[flow], s.build(from, end, flow)
 	done, tries := 0, 0
 	for done < count {
 		n, errno := sys.Sendmmsg(fd, s.msgs[done:count])
 		if errno == 0 && n > 0 {
 			// A short count hides an error: of the next message, which the next call tells, or of an earlier packet, which only the error queue tells.
-			s.look.suspect = s.look.suspect || n < count-done
+			s.look.Suspect = s.look.Suspect || n < count-done
 			done += n
 			tries = 0
 			continue
@@ -122,7 +116,7 @@ func (s *Sender) send(from, end int) (int, verdict, error) {
 			continue
 		}
 		slot := s.first[done]
-		if segments := s.first[done+1] - slot; segments > 1 && s.trains.refuse(flow, errno) {
+		if segments := s.first[done+1] - slot; segments > 1 && s.trains.Refuse(flow, errno) {
 			return slot, carryOn, nil // without trains from here on
 		}
 		switch answer, cause := backend.Classify(errno); answer {
@@ -161,7 +155,7 @@ func (s *Sender) pending(fd int, errno syscall.Errno) bool {
 func (s *Sender) build(from, end, flow int) (count int) {
 	i := from
 	for count < vector && i < end && s.slots[i].Flow == flow {
-		segments, bytes := s.trains.length(s.slots[i:end], flow)
+		segments, bytes := s.trains.Length(s.slots[i:end], flow)
 		s.first[count] = i
 		h := &s.msgs[count].Hdr
 		s.gather(h, i, segments, bytes)
@@ -201,16 +195,16 @@ func (s *Sender) gather(h *unix.Msghdr, slot, segments, bytes int) {
 // Reap implements backend.Sender. Accepted means sent here, so there are only events to tell.
 func (s *Sender) Reap() backend.Completions {
 	if !s.closed {
-		s.look.round(s.socks.fds, &s.events)
+		s.look.Round(&s.events)
 	}
-	s.socks.hand.Collect(&s.events)
+	s.socks.Hand.Collect(&s.events)
 	return backend.Completions{Events: s.events.Take()}
 }
 
 // Limits implements backend.Sender.
 func (s *Sender) Limits() backend.Limits {
 	l := s.limits
-	l.Notes = append(l.Notes[:len(l.Notes):len(l.Notes)], s.trains.notes()...)
+	l.Notes = append(l.Notes[:len(l.Notes):len(l.Notes)], s.trains.Notes()...)
 	return l
 }
 
@@ -220,5 +214,5 @@ func (s *Sender) Close() error {
 		return nil
 	}
 	s.closed, s.reserved = true, 0
-	return s.socks.release()
+	return s.socks.Release()
 }

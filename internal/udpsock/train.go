@@ -1,4 +1,4 @@
-package mmsg
+package udpsock
 
 import (
 	"fmt"
@@ -10,37 +10,36 @@ import (
 
 	"blast/backend"
 	"blast/internal/sys"
-	"blast/internal/udpsock"
 )
 
 // safeSegments is the number of UDP_SEGMENT segments that every kernel with the feature takes (UDP_MAX_SEGMENTS; 128 since 6.9).
 const safeSegments = 64
 
-// trains knows how many segments each flow's trains may have.
-type trains struct {
+// Trains knows how many segments each flow's UDP_SEGMENT trains may have. The zero value has none.
+type Trains struct {
 	most  []int // per flow; 1 = none. nil where no flow may
 	off   int   // flows that lost theirs
 	why   syscall.Errno
 	where int // the first of them
 }
 
-// newTrains settles cfg.GSO with what the kernel can do, and writes the outcome into the limits.
-func newTrains(cfg *backend.Config, limits *backend.Limits) trains {
+// NewTrains settles cfg.GSO with what the kernel can do, and writes the outcome into the limits.
+func NewTrains(cfg *backend.Config, limits *backend.Limits) Trains {
 	limits.Mode, limits.GSO = "connected sockets", 1
 	if cfg.GSO <= 1 {
-		return trains{}
+		return Trains{}
 	}
 	note := func(format string, args ...any) { limits.Notes = append(limits.Notes, fmt.Sprintf(format, args...)) }
 	most := cfg.GSO
 	if cfg.PayloadBytes > 0 {
-		most = min(most, udpsock.MaxPayload/cfg.PayloadBytes)
+		most = min(most, MaxPayload/cfg.PayloadBytes)
 	}
 	if most < cfg.GSO {
 		note("UDP_SEGMENT: a train of %d payloads of %d bytes is too long for UDP; %d fit", cfg.GSO, cfg.PayloadBytes, max(most, 1))
 	}
 	if err := probeSegments(min(most, safeSegments)); err != nil {
 		note("UDP_SEGMENT: asked for but not to be had, packets leave one by one: %v", err)
-		return trains{}
+		return Trains{}
 	}
 	if most > safeSegments {
 		if err := probeSegments(most); err != nil {
@@ -49,21 +48,21 @@ func newTrains(cfg *backend.Config, limits *backend.Limits) trains {
 		}
 	}
 	if most <= 1 {
-		return trains{}
+		return Trains{}
 	}
 	limits.GSO = most
 	limits.Mode = fmt.Sprintf("connected sockets, trains of up to %d", most)
 	note("UDP_SEGMENT: up to %d packets of a flow leave back to back as one train with one planned time", most)
-	t := trains{most: make([]int, len(cfg.Flows))}
+	t := Trains{most: make([]int, len(cfg.Flows))}
 	for i := range t.most {
 		t.most[i] = most
 	}
 	return t
 }
 
-// length is the number of segments, and their bytes, of the train that starts with the first slot: as many of the flow as have the
+// Length is the number of segments, and their bytes, of the train that starts with the first slot: as many of the flow as have the
 // same length, and one shorter one at the end.
-func (t *trains) length(slots []backend.Slot, flow int) (segments, bytes int) {
+func (t *Trains) Length(slots []backend.Slot, flow int) (segments, bytes int) {
 	size := slots[0].Len
 	if t.most == nil || size == 0 {
 		return 1, size
@@ -72,7 +71,7 @@ func (t *trains) length(slots []backend.Slot, flow int) (segments, bytes int) {
 	bytes = size
 	for segments = 1; segments < most; segments++ {
 		next := &slots[segments]
-		if next.Flow != flow || next.Len == 0 || next.Len > size || bytes+next.Len > udpsock.MaxPayload {
+		if next.Flow != flow || next.Len == 0 || next.Len > size || bytes+next.Len > MaxPayload {
 			break
 		}
 		bytes += next.Len
@@ -83,9 +82,9 @@ func (t *trains) length(slots []backend.Slot, flow int) (segments, bytes int) {
 	return segments, bytes
 }
 
-// refuse turns trains off for a flow when errno may be the trains' fault (udp(7), net/ipv4/udp.c udp_send_skb): EINVAL and EMSGSIZE
+// Refuse turns trains off for a flow when errno may be the trains' fault (udp(7), net/ipv4/udp.c udp_send_skb): EINVAL and EMSGSIZE
 // for what a device or path cannot carry, EIO without checksum offload before 6.11 or with xfrm.
-func (t *trains) refuse(flow int, errno syscall.Errno) bool {
+func (t *Trains) Refuse(flow int, errno syscall.Errno) bool {
 	if errno != unix.EINVAL && errno != unix.EIO && errno != unix.EMSGSIZE {
 		return false
 	}
@@ -97,7 +96,8 @@ func (t *trains) refuse(flow int, errno syscall.Errno) bool {
 	return true
 }
 
-func (t *trains) notes() []string {
+// Notes says, for the report, which flows lost their trains on the way.
+func (t *Trains) Notes() []string {
 	if t.off == 0 {
 		return nil
 	}
@@ -141,7 +141,7 @@ func openSocketPair() (p pair, err error) {
 		sa, err = unix.Getsockname(p.to)
 	}
 	if bound, ok := sa.(*unix.SockaddrInet4); err == nil && ok {
-		p.from, err = openSocket(backend.Flow{Dst: netip.AddrPortFrom(loopback.Addr(), uint16(bound.Port))}, func(int) error { return nil })
+		p.from, err = Connect(backend.Flow{Dst: netip.AddrPortFrom(loopback.Addr(), uint16(bound.Port))}, func(int) error { return nil })
 	}
 	if err != nil {
 		unix.Close(p.to)
