@@ -106,6 +106,7 @@ func testShrink(t *testing.T, h *Harness, p *testnet.Pair) {
 		}
 	}()
 	d.send(6, fill(1400))
+	d.settle()
 	d.send(4, fill(900))
 	for i, a := range to.take(4) {
 		if err := checkPattern(a.payload, i); err != nil || len(a.payload) != 900 {
@@ -113,7 +114,7 @@ func testShrink(t *testing.T, h *Harness, p *testnet.Pair) {
 		}
 	}
 	to.quiet()
-	if want := [backend.NumCauses]uint64{backend.CauseMessageSize: 6}; d.refused != want || d.settle() != 8 {
+	if want := [backend.NumCauses]uint64{backend.CauseMessageSize: 6}; d.settle() != 8 || d.refused != want {
 		t.Fatalf("accepted %d, refused %v; want 8, %v", d.accepted, d.refused, want)
 	}
 }
@@ -187,6 +188,7 @@ func testQueueFull(t *testing.T, h *Harness, p *testnet.Pair) {
 	}
 	const packets = 500
 	d.send(packets, numbered(0))
+	d.settle()
 	if err := p.Left.Netlink.QdiscDel(slow); err != nil {
 		t.Fatal(err)
 	}
@@ -225,6 +227,7 @@ func testRefusingRoutes(t *testing.T, h *Harness, p *testnet.Pair) {
 			t.Fatal(err)
 		}
 		d.send(10, numbered(0))
+		d.settle()
 		if err := p.Left.Netlink.RouteDel(route); err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +236,7 @@ func testRefusingRoutes(t *testing.T, h *Harness, p *testnet.Pair) {
 		to.quiet()
 		want := [backend.NumCauses]uint64{}
 		want[c.cause] = 10
-		if d.refused != want || d.settle() != 10 {
+		if d.settle() != 10 || d.refused != want {
 			t.Errorf("accepted %d, refused %v; want 10, %v", d.accepted, d.refused, want)
 		}
 		if d.done.Events != [backend.NumEvents]uint64{} {

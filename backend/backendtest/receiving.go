@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -109,25 +110,31 @@ func testTwoThreads(t *testing.T, h *Harness) {
 	f := h.families()[0]
 	to := listen(t, h, netip.AddrPortFrom(f.to, 0))
 	d := openReceive(t, h, h.config(8, flow(t, f, to), flow(t, f, to)))
-	defer d.close()
 	const packets = 2000
 	var seen atomic.Int64
-	done := make(chan error, 1)
+	done, closed, sent := make(chan error, 1), make(chan error, 1), make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		deadline := time.Now().Add(patience)
-		for seen.Load() < packets {
-			n, err := d.receive.Poll(10*time.Millisecond, func(*backend.Packet) {})
+		var err error
+		for err == nil && seen.Load() < packets {
+			var n int
+			n, err = d.receive.Poll(10*time.Millisecond, func(*backend.Packet) {})
 			seen.Add(int64(n))
 			if err == nil && time.Now().After(deadline) {
 				err = fmt.Errorf("%d of %d replies came", seen.Load(), packets)
 			}
-			if err != nil {
-				done <- err
-				return
-			}
 		}
-		done <- nil
+		done <- err
+		<-sent
+		closed <- d.receive.Close() // by the thread that polled, after the sender
+	}()
+	defer func() {
+		err := d.sender.Close()
+		close(sent)
+		if err = errors.Join(err, <-closed); err != nil {
+			t.Error(err)
+		}
 	}()
 	for at := 0; at < packets; {
 		n := min(window(8), packets-at)
