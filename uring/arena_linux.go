@@ -10,6 +10,9 @@ import (
 	"blast/internal/sys"
 )
 
+// ErrArenaFull is wrapped by the carving methods when Config.ArenaBytes was too small.
+var ErrArenaFull = ring.ErrNoSpace
+
 // Arena is the mapped memory of one ring from which everything is carved that entries point at. Pieces are never given back;
 // all of them end with Ring.Close, and touching one afterwards is a fault.
 type Arena struct{ a *ring.Arena }
@@ -21,6 +24,9 @@ func (a *Arena) Bytes(n, align int) ([]byte, error) { return a.a.Alloc(n, align)
 func (a *Arena) Slots(n, size, align int) ([][]byte, error) {
 	if n <= 0 || size <= 0 || align <= 0 || align&(align-1) != 0 {
 		return nil, fmt.Errorf("uring: %d slots of %d bytes aligned to %d", n, size, align)
+	}
+	if n > a.Left()/size || align > a.Left() { // also keeps the product below from overflowing
+		return nil, fmt.Errorf("uring: %d slots of %d bytes, %d bytes left: %w", n, size, a.Left(), ErrArenaFull)
 	}
 	stride := (size + align - 1) &^ (align - 1)
 	mem, err := a.a.Alloc((n-1)*stride+size, align)

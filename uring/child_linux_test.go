@@ -32,8 +32,9 @@ func runChild(name string) int {
 		"seccomp-enter": func() error {
 			return childSeccomp(unix.SYS_IO_URING_ENTER, syscall.EPERM, "set-up is allowed but not the rest")
 		},
-		"memlock":     childMemlock,
-		"memlock-cap": childMemlockCap,
+		"memlock":       childMemlock,
+		"memlock-cap":   childMemlockCap,
+		"pid-namespace": childPIDNamespace,
 	}
 	part, ok := parts[name]
 	if !ok {
@@ -47,10 +48,13 @@ func runChild(name string) int {
 	return 0
 }
 
-func child(t *testing.T, part string) {
+func child(t *testing.T, part string) { childIn(t, part, nil) }
+
+func childIn(t *testing.T, part string, attr *syscall.SysProcAttr) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), childEnv+"="+part)
+	cmd.SysProcAttr = attr
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", part, err, out)
 	}
@@ -164,6 +168,41 @@ func childMemlockCap() error {
 		return nil // a user namespace: nothing to show
 	}
 	return errors.Join(r.RegisterBuffers([][]byte{r.region.Bytes()}), r.CheckZeroCopy(1<<40))
+}
+
+// In a container fdinfo tells the submission thread's id of the outside world; it must be found all the same, and told from that
+// of another ring.
+func TestKernelSQPollPIDNamespace(t *testing.T) {
+	testskip.Root(t)
+	if err := Probe(); err != nil {
+		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+	}
+	childIn(t, "pid-namespace", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS})
+}
+
+func childPIDNamespace() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	var tids [2]int
+	for i := range tids {
+		r, err := New(Config{SQPoll: true})
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		tids[i] = r.Granted().SQThread
+		if d, err := r.SQThreadTime(); err != nil || d <= 0 {
+			return fmt.Errorf("ring %d, thread %d: %v: %w", i, tids[i], d, errors.Join(errors.New("no CPU time"), err))
+		}
+	}
+	if tids[0] == tids[1] {
+		return fmt.Errorf("two rings, one thread: %v", tids)
+	}
+	return nil
 }
 
 func limited() (*Ring, error) {

@@ -97,11 +97,18 @@ const MessageControl = 88
 // Message is everything one SENDMSG or RECVMSG needs besides the payload: msghdr, one iovec, socket address and control data
 // in one piece of three cache lines. It is made by Arena.Messages and refers to itself, so it must not be copied.
 type Message struct {
+	_       noCopy
 	hdr     msghdr
 	iov     sys.URingIovec
 	name    Sockaddr
 	control [MessageControl]byte
 }
+
+// noCopy makes go vet report copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
 
 // Payload makes the message send or receive b, which lies in the arena.
 func (m *Message) Payload(b []byte) {

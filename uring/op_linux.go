@@ -61,6 +61,9 @@ func (s OpSet) Has(o Op) bool { return s[o>>6]>>(o&63)&1 != 0 }
 // same release (6.0) as SEND_ZC.
 func (s OpSet) HasMultishot() bool { return s.Has(OpSendZC) }
 
+// HasSendTo tells whether a plain SEND takes an address (SQE.To). It came in the same release (6.1) as SENDMSG_ZC.
+func (s OpSet) HasSendTo() bool { return s.Has(OpSendMsgZC) }
+
 // String lists those of the operations with a Prep method that the kernel knows.
 func (s OpSet) String() string {
 	var b strings.Builder

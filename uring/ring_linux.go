@@ -73,7 +73,7 @@ func (r *Ring) Granted() Granted { return r.granted }
 // Arena is the memory for everything entries point at.
 func (r *Ring) Arena() *Arena { return &r.arena }
 
-// FD is the ring's descriptor, for poll(2) or messages between rings. The ring owns it.
+// FD is the ring's descriptor, for poll(2). The ring owns it.
 func (r *Ring) FD() int { return r.fd }
 
 // Owns tells whether b lies in the ring's arena.
@@ -93,7 +93,7 @@ func (r *Ring) sqpoll() bool { return r.granted.Flags&SQPoll != 0 }
 func (r *Ring) overflowing() bool { return r.sqFlags.Load()&sys.IORING_SQ_CQ_OVERFLOW != 0 }
 
 // SQE hands out the next free entry, zeroed, or nil when the queue is full or the ring closed. It goes to the kernel with the
-// next Submit, in the order of handing out.
+// next Submit, in the order of handing out. With SQPoll the queue may look full for a moment although everything completed.
 func (r *Ring) SQE() *SQE {
 	if r.closed || r.sq.Room(r.pending+1) <= r.pending {
 		return nil
@@ -281,8 +281,11 @@ func (r *Ring) prodThread() error {
 }
 
 // SubmitAndWait is Submit, then waits until at least want completions are ready (those not taken yet count) or timeout has
-// passed; a negative timeout waits for ever. It answers os.ErrDeadlineExceeded when time ran out. The wait lets the Go
-// scheduler use the P; signals such as the runtime's own do not prolong it.
+// passed; a negative timeout waits for ever. It answers os.ErrDeadlineExceeded when time ran out, and nil with fewer ready when
+// back-pressure cut the submission short. With SQPoll it also answers nil at once when nothing is in flight: the kernel's
+// thread posts completions a moment before it frees their entries, so a caller that found the queue full may have come here
+// with nothing left to wait for. The wait lets the Go scheduler use the P; signals such as the runtime's own do not
+// prolong it.
 func (r *Ring) SubmitAndWait(want int, timeout time.Duration) (int, error) {
 	if want <= 0 || timeout == 0 {
 		n, err := r.Submit()
@@ -322,7 +325,7 @@ func (r *Ring) wait(want uint32, deadline int64) (int, error) {
 			r.counters.Wakeups++
 		}
 		overflow := r.noteOverflow()
-		if todo == 0 && !overflow && r.cq.Ready() >= want {
+		if todo == 0 && !overflow && (r.cq.Ready() >= want || r.sqpoll() && r.inFlight == 0) {
 			return done, nil
 		}
 		var arg *sys.URingGetEventsArg

@@ -60,7 +60,7 @@ func ladder(cfg Config) []SetupFlags {
 
 // Granted is what the kernel gave, read back after set-up.
 type Granted struct {
-	Flags     SetupFlags
+	Flags     SetupFlags   // as the kernel wrote them back
 	Refused   []SetupFlags // sets the kernel refused before, best first
 	Features  Features
 	SQEntries uint32
@@ -72,7 +72,7 @@ type Granted struct {
 	HugePages bool
 	// ArenaBytes is the size of the arena mapping, bookkeeping included.
 	ArenaBytes int
-	// SQThread is the thread id of the kernel's submission thread, 0 without SQPoll.
+	// SQThread is the thread id of the kernel's submission thread; 0 without SQPoll, or when it could not be found.
 	SQThread int
 }
 
@@ -110,6 +110,10 @@ func newRing(cfg Config, setup setupFunc) (*Ring, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	var before []int
+	if cfg.SQPoll {
+		before = sqThreads()
+	}
 	fd, p, refused, err := climb(cfg, setup)
 	if err != nil {
 		return nil, explainSetup(err, cfg, readFacts())
@@ -121,6 +125,9 @@ func newRing(cfg Config, setup setupFunc) (*Ring, error) {
 	}
 	if err := r.build(p); err != nil {
 		return nil, errors.Join(err, r.release())
+	}
+	if r.sqpoll() {
+		r.granted.SQThread = sqThread(r.fd, before)
 	}
 	return r, nil
 }
@@ -142,7 +149,6 @@ func climb(cfg Config, setup setupFunc) (int, *sys.URingParams, []SetupFlags, er
 		}
 		fd, err := setup(cfg.Entries, p)
 		if err == nil {
-			p.Flags = uint32(flags) // a kernel may clear a flag it made redundant; what was accepted is what counts
 			return fd, p, refused, nil
 		}
 		if !errors.Is(err, syscall.EINVAL) {
@@ -173,11 +179,6 @@ func (r *Ring) build(p *sys.URingParams) error {
 	if i, err := sys.URingRegisterRing(r.fd); err == nil {
 		r.index, r.enterFD, r.enterFlags = i, i, sys.IORING_ENTER_REGISTERED_RING
 		r.granted.RingIndex = true
-	}
-	if r.sqpoll() {
-		if r.granted.SQThread, err = sqThread(r.fd); err != nil {
-			return err
-		}
 	}
 	return nil
 }
