@@ -11,14 +11,8 @@ import (
 	"blast/internal/udpsock"
 )
 
-const (
-	// maxTries bounds how often one packet is offered again at once because of errors that earlier packets brought back.
-	maxTries = 8
-	// sweepEvery is the number of Reaps between two looks at error queues that no send has pointed to.
-	sweepEvery = 64
-	// sweepSockets is the number of sockets of one such look.
-	sweepSockets = 16
-)
+// maxTries bounds how often one packet is offered again at once because of errors that earlier packets brought back.
+const maxTries = 8
 
 // Sender implements backend.Sender.
 type Sender struct {
@@ -30,10 +24,7 @@ type Sender struct {
 	payload []byte                // its argument
 	errno   syscall.Errno         // its result
 	events  udpsock.Events
-	idle    bool // no Commit since the last Reap
-	reaps   int
-	polls   []unix.PollFd
-	next    int // in polls
+	look    udpsock.Sweep
 	limits  backend.Limits
 	closed  bool
 }
@@ -41,14 +32,11 @@ type Sender struct {
 var _ backend.Sender = (*Sender)(nil)
 
 func newSender(cfg *backend.Config, c *conns, limits backend.Limits) *Sender {
-	s := &Sender{conns: c, limits: limits, slots: make([]backend.Slot, limits.Batch), polls: make([]unix.PollFd, len(c.fds))}
+	s := &Sender{conns: c, limits: limits, slots: make([]backend.Slot, limits.Batch), look: udpsock.NewSweep(c.fds)}
 	memory := make([]byte, limits.Batch*cfg.PayloadBytes)
 	for i := range s.slots {
 		from, to := i*cfg.PayloadBytes, (i+1)*cfg.PayloadBytes
 		s.slots[i].Payload = memory[from:to:to]
-	}
-	for i, fd := range c.fds {
-		s.polls[i].Fd = int32(fd)
 	}
 	s.write = func(fd uintptr) bool {
 		s.errno = 0
@@ -77,7 +65,8 @@ func (s *Sender) Commit(n int) (int, error) {
 	if n < 0 || n > s.reserved {
 		return 0, fmt.Errorf("net: commit of %d slots, %d reserved", n, s.reserved)
 	}
-	s.reserved, s.idle = 0, s.idle && n == 0
+	s.reserved = 0
+	s.look.Sent = s.look.Sent || n > 0
 	for i := range n {
 		if sent, err := s.send(&s.slots[i]); !sent {
 			return i, err
@@ -134,29 +123,10 @@ func (s *Sender) pending(flow int) bool {
 // Reap implements backend.Sender. Accepted means sent here, so there are only events to tell.
 func (s *Sender) Reap() backend.Completions {
 	if !s.closed {
-		s.sweep()
+		s.look.Round(&s.events)
 	}
 	s.conns.hand.Collect(&s.events)
 	return backend.Completions{Events: s.events.Take()}
-}
-
-// sweep looks for ICMP errors that came back after a flow's last packet, and so met no send that would have told of them.
-func (s *Sender) sweep() {
-	look := s.idle
-	s.idle = true
-	if s.reaps++; !look && s.reaps%sweepEvery != 0 {
-		return
-	}
-	polls := s.polls[s.next:min(s.next+sweepSockets, len(s.polls))]
-	s.next = (s.next + len(polls)) % len(s.polls)
-	if n, err := unix.Poll(polls, 0); n == 0 || err != nil {
-		return
-	}
-	for i := range polls {
-		if polls[i].Revents&unix.POLLERR != 0 {
-			s.events.Drain(int(polls[i].Fd))
-		}
-	}
 }
 
 // Limits implements backend.Sender.
