@@ -41,6 +41,18 @@ func across(t testing.TB, p *testnet.Pair, src, dst netip.Prefix, vlan int) *pac
 	return flow(t, netip.AddrPortFrom(src.Addr(), ourPort), netip.AddrPortFrom(dst.Addr(), theirPort), p.Left.MAC, p.Right.MAC, vlan)
 }
 
+// partial makes headers whose checksum somebody else finishes.
+func partial(t testing.TB, p *testnet.Pair) *packet.Flow {
+	t.Helper()
+	h := across(t, p, p.Left.IPv4, p.Right.IPv4, 0).Headers()
+	h.Sum = packet.SumPartial
+	f, err := packet.NewFlow(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func open(t testing.TB, cfg xdp.DeviceConfig) *xdp.Device {
 	t.Helper()
 	d, err := xdp.Open(cfg)

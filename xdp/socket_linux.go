@@ -81,12 +81,14 @@ func (s *Socket) Recycle() {
 }
 
 // Wait sleeps until a packet is there or the time is over, and says whether one is. Packets handed out are given back first,
-// so that the driver does not starve.
+// so that the driver does not starve. An error says that the interface or the socket is gone, or down.
 func (s *Socket) Wait(d time.Duration) (bool, error) {
 	if s.recv == nil {
-		return false, errors.New("xdp: the device was opened without Receive")
+		return false, errors.New("xdp: the device was opened without Receive, or the socket is closed")
 	}
 	s.recv.recycle()
+	// poll(2) on AF_XDP never reports an error (net/xdp/xsk.c, xsk_poll), so the socket is asked from time to time.
+	const ask = 100 * time.Millisecond
 	for end := time.Now().Add(d); ; {
 		if s.recv.rx.Ready() > 0 {
 			return true, nil
@@ -95,14 +97,16 @@ func (s *Socket) Wait(d time.Duration) (bool, error) {
 		if left <= 0 {
 			return false, nil
 		}
-		fds := []unix.PollFd{{Fd: int32(s.recvd), Events: unix.POLLIN}}
-		_, err := unix.Poll(fds, int((left+time.Millisecond-1)/time.Millisecond))
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
+		fds := [1]unix.PollFd{{Fd: int32(s.recvd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds[:], int((min(left, ask)+time.Millisecond-1)/time.Millisecond))
+		if err != nil && !errors.Is(err, unix.EINTR) {
 			return false, fmt.Errorf("xdp: %w", os.NewSyscallError("poll", err))
-		case fds[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0:
-			return false, s.explain(unix.ENETDOWN)
+		}
+		if n > 0 {
+			continue
+		}
+		if e := s.recv.wake(); e == unix.ENXIO || e == unix.ENETDOWN {
+			return false, s.explain(e)
 		}
 	}
 }
@@ -360,7 +364,11 @@ func (s *Socket) tune(cfg *SocketConfig, bindFlags uint16) {
 func (s *Socket) bind(cfg *SocketConfig, flags uint16) error {
 	d := s.device
 	to := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(d.facts.index), QueueID: uint32(cfg.Queue)}
-	for end := time.Now().Add(cfg.BindWait); ; time.Sleep(5 * time.Millisecond) {
+	first := true
+	for end := time.Now().Add(cfg.BindWait); ; first = false {
+		if !first {
+			time.Sleep(5 * time.Millisecond)
+		}
 		err := unix.Bind(s.fd, to)
 		if err == nil {
 			return s.readBack(cfg, flags)
@@ -368,14 +376,13 @@ func (s *Socket) bind(cfg *SocketConfig, flags uint16) error {
 		err = fmt.Errorf("bind to queue %d of %q: %w", cfg.Queue, d.facts.name, os.NewSyscallError("bind", err))
 		switch {
 		case errors.Is(err, unix.EBUSY):
-			holder := findHolder(d.facts.index, cfg.Queue, s.fd)
-			if holder == "" && time.Now().Before(end) {
-				continue
+			if wait := time.Now().Before(end); first || !wait {
+				who := findHolder(d.facts.index, cfg.Queue, s.fd)
+				if who.sure || !wait {
+					return fmt.Errorf("%w: %s", err, who)
+				}
 			}
-			if holder == "" {
-				holder = "somebody not to be seen from here; try: ss --xdp -e -p"
-			}
-			return fmt.Errorf("%w: the queue is held by %s", err, holder)
+			continue
 		case errors.Is(err, unix.EINVAL) && cfg.Queue >= d.facts.queues:
 			return fmt.Errorf("%w: the interface has %d queues", err, d.facts.queues)
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -54,6 +55,9 @@ func NewPair(t testing.TB, cfg Config) *Pair {
 	return p
 }
 
+// leftIndex is the interface number of the left end.
+const leftIndex = 83
+
 func newPair(t testing.TB, cfg Config) (*Pair, error) {
 	cfg.Queues = max(cfg.Queues, 1)
 	if cfg.MTU == 0 {
@@ -69,7 +73,9 @@ func newPair(t testing.TB, cfg Config) (*Pair, error) {
 	}
 	veth := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{
-			Name: left.Interface, MTU: cfg.MTU, TxQLen: 1000, NumTxQueues: cfg.Queues, NumRxQueues: cfg.Queues,
+			// Both ends would get the number 2, each in its namespace. The kernel takes an interface whose peer has its own number for one
+			// without a peer, and tells of its carrier up to a second late (net/core/link_watch.c, linkwatch_urgent_event).
+			Name: left.Interface, Index: leftIndex, MTU: cfg.MTU, TxQLen: 1000, NumTxQueues: cfg.Queues, NumRxQueues: cfg.Queues,
 			HardwareAddr: left.MAC,
 		},
 		PeerName: right.Interface, PeerHardwareAddr: right.MAC, PeerNamespace: netlink.NsFd(right.ns),
@@ -81,6 +87,11 @@ func newPair(t testing.TB, cfg Config) (*Pair, error) {
 	}
 	for _, h := range []*Host{left, right} {
 		if err := h.configure(cfg); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range []*Host{left, right} {
+		if err := h.settle(); err != nil {
 			return nil, err
 		}
 	}
@@ -176,6 +187,28 @@ func (h *Host) configure(cfg Config) error {
 	}
 	v.Index, h.VLAN = vlan.Attrs().Index, v
 	return h.up(vlan, v.IPv4, v.IPv6)
+}
+
+// settle waits until the kernel has noticed the carrier and given the end its link-local address.
+func (h *Host) settle() error {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		link, err := h.Netlink.LinkByIndex(h.Index)
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", h.Interface, err)
+		}
+		addrs, err := h.Netlink.AddrList(link, netlink.FAMILY_V6)
+		if err != nil {
+			return fmt.Errorf("addresses of %s: %w", h.Interface, err)
+		}
+		for _, a := range addrs {
+			if a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0 && link.Attrs().OperState == netlink.OperUp {
+				return nil
+			}
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("interface %s is %s with addresses %v after 5 s", h.Interface, link.Attrs().OperState, addrs)
+		}
+	}
 }
 
 func (h *Host) up(link netlink.Link, prefixes ...netip.Prefix) error {
