@@ -180,7 +180,7 @@ func (c *calibrator) run(ctx context.Context) (*Profile, error) {
 	cells := c.cells(p)
 	if room := int(c.Budget / leastShare); len(cells) > room {
 		for _, k := range cells[room:] {
-			p.fail(k, c.outOfTime())
+			p.fail(k, errors.New(c.outOfTime()))
 		}
 		cells = cells[:room]
 	}
@@ -193,7 +193,7 @@ func (c *calibrator) run(ctx context.Context) (*Profile, error) {
 		}
 		left := c.Budget - c.now().Sub(began)
 		if left < leastShare {
-			p.fail(k, c.outOfTime())
+			p.fail(k, errors.New(c.outOfTime()))
 			report(Progress{Stage: "done", Failure: c.outOfTime()})
 			continue
 		}
@@ -203,7 +203,7 @@ func (c *calibrator) run(ctx context.Context) (*Profile, error) {
 			return p, fmt.Errorf("calibration: stopped after %d of %d rows: %w", i, len(cells), ctx.Err())
 		}
 		if err != nil {
-			p.fail(k, err.Error())
+			p.fail(k, err)
 			report(Progress{Stage: "done", Failure: err.Error()})
 			continue
 		}

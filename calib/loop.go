@@ -133,11 +133,14 @@ func stealLimit(length time.Duration, cpus int) float64 {
 	return limit + float64(tick)/float64(length*time.Duration(cpus))
 }
 
-// mostRefused names the cause of most refusals, "" without any.
+// mostRefused names the cause of most refusals, or "dropped" where the kernel only dropped packets; "" without either.
 func mostRefused(r *stats.Result) string {
 	name, most := "", uint64(0)
+	if r.Ledger.KernelDropped > 0 {
+		name = "dropped"
+	}
 	for c, n := range r.Ledger.Refused {
-		if n > most || n == most && n > 0 && c < name {
+		if n > most || n == most && most > 0 && c < name {
 			name, most = c, n
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"blast/stats"
+	"blast/verdict"
 )
 
 // Schema names the shape of Profile in JSON. Readers refuse any other.
@@ -119,6 +120,8 @@ type Failed struct {
 	PayloadBytes int    `json:"payload_bytes"`
 	Workers      int    `json:"workers"`
 	Reason       string `json:"reason"`
+	// WallCode is the code of what stopped the lowest rate, where trials were made.
+	WallCode string `json:"wall_code"`
 }
 
 func newProfile(cfg *Config, now time.Time) *Profile {
@@ -133,8 +136,32 @@ func newProfile(cfg *Config, now time.Time) *Profile {
 	return p
 }
 
-func (p *Profile) fail(k cell, reason string) {
-	p.Failed = append(p.Failed, Failed{Backend: k.Entry.Name, GSO: k.gso(), PayloadBytes: k.payload, Workers: k.workers, Reason: reason})
+func (p *Profile) fail(k cell, reason error) {
+	f := Failed{Backend: k.Entry.Name, GSO: k.gso(), PayloadBytes: k.payload, Workers: k.workers, Reason: reason.Error()}
+	if none := (*noCeiling)(nil); errors.As(reason, &none) {
+		f.WallCode, _ = wall(&none.lowest)
+	}
+	p.Failed = append(p.Failed, f)
+}
+
+// Disturbed is the number of rows, failed ones included, that were stopped by interruptions from outside rather than by their own
+// work: late although the worker was busy for less than half of the time. On an idle machine it is 0.
+func (p *Profile) Disturbed() int {
+	outside := func(code string) bool {
+		return slices.Contains([]string{verdict.CodeLag, verdict.CodeLagTrend, verdict.CodeRate, verdict.CodeSteal}, code)
+	}
+	n := 0
+	for i := range p.Rows {
+		if r := &p.Rows[i]; outside(r.WallCode) && r.Duty < 0.5 {
+			n++
+		}
+	}
+	for _, f := range p.Failed {
+		if outside(f.WallCode) {
+			n++
+		}
+	}
+	return n
 }
 
 // newRow makes the row of k from what a search found.

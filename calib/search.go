@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"blast/stats"
@@ -39,7 +40,7 @@ type outcome struct {
 	rate    stats.Rate
 	valid   bool
 	reasons []stats.Reason
-	refused string // the cause of most refusals
+	refused string // the cause of most refusals, or that the kernel dropped packets; "" = slots were at most abandoned
 	duty    float64
 	lagP99  int64
 	lagP999 int64
@@ -221,10 +222,18 @@ func (s *search) confirm() (*found, error) {
 // nothing is the error of a row without a ceiling.
 func (s *search) nothing() error {
 	if s.above == nil {
-		return fmt.Errorf("no rate was tried: one trial took up to %v, the row's share of the time was spent", s.overhead+s.length)
+		return fmt.Errorf("no rate was tried: a trial took up to %s, and the row's share of the time was spent", stats.FormatDuration(s.overhead+s.length))
 	}
-	_, words := wall(s.above)
-	return fmt.Errorf("no rate down to %s ended VALID: %s; try again when the machine is idle", stats.FormatPPS(float64(s.above.target)), words)
+	return &noCeiling{*s.above}
+}
+
+// noCeiling is the error of a row where nothing ended VALID.
+type noCeiling struct{ lowest outcome }
+
+func (e *noCeiling) Error() string {
+	_, words := wall(&e.lowest)
+	short, _, _ := strings.Cut(words, ":")
+	return fmt.Sprintf("no rate down to %s ended VALID: %s", stats.FormatPPS(float64(e.lowest.target)), short)
 }
 
 // tidy rounds down to three significant digits: pps that people can read, and never more than was asked for.

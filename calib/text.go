@@ -20,6 +20,11 @@ func (p *Profile) Text(w io.Writer) error {
 	p.legend(&b)
 	p.advice(&b)
 	p.failures(&b)
+	if n := p.Disturbed(); n > 0 {
+		b.WriteByte('\n')
+		para(&b, "disturbed  ", fmt.Sprintf("%d of %d rows were stopped by interruptions from outside, not by their own work: the machine was busy, and their ceilings "+
+			"are too low or missing. Calibrate again when it is idle", n, len(p.Rows)+len(p.Failed)))
+	}
 	_, err := w.Write(b.Bytes())
 	return err
 }

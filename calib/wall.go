@@ -2,7 +2,7 @@ package calib
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 
 	"blast/stats"
 	"blast/verdict"
@@ -19,6 +19,12 @@ var causes = []struct{ code, because string }{
 	{verdict.CodeSteal, "the hypervisor or a cgroup quota takes the CPU away"},
 }
 
+// explains says whether a code is what stopped the trial. Slots that were only abandoned, with nothing refused, count as refused in
+// the verdict: they are what falling behind leaves, and whatever else is known comes first.
+func (o *outcome) explains(code string) bool {
+	return slices.ContainsFunc(o.reasons, func(r stats.Reason) bool { return r.Code == code }) && (code != verdict.CodeRefused || o.refused != "")
+}
+
 // wall tells what stopped an INVALID trial: the code that explains most, and in words "duty 0.83 > 0.70: one core's system calls".
 // What stands before the colon is short enough for a column.
 func wall(o *outcome) (code, words string) {
@@ -26,10 +32,8 @@ func wall(o *outcome) (code, words string) {
 		return "", "none met: the time ended first"
 	}
 	for _, c := range causes {
-		for _, r := range o.reasons {
-			if r.Code == c.code {
-				return c.code, short(c.code, o) + ": " + c.because
-			}
+		if o.explains(c.code) {
+			return c.code, short(c.code, o) + ": " + c.because
 		}
 	}
 	for _, r := range o.reasons {
@@ -41,7 +45,7 @@ func wall(o *outcome) (code, words string) {
 func short(code string, o *outcome) string {
 	switch code {
 	case verdict.CodeRefused:
-		return strings.TrimSpace("refused " + o.refused)
+		return "refused " + o.refused
 	case verdict.CodeDuty:
 		return fmt.Sprintf("duty %.2f > %.2f", o.duty, dutyLimit)
 	case verdict.CodeRate:
