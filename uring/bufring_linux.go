@@ -4,9 +4,11 @@ package uring
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
+	"syscall"
 
 	"blast/internal/ring"
 	"blast/internal/sys"
@@ -75,7 +77,11 @@ func (r *Ring) NewBufRing(group uint16, entries, size int) (*BufRing, error) {
 		return nil, fmt.Errorf("uring: buffer ring: %w", err)
 	}
 	reg := sys.URingBufReg{RingAddr: ring.Addr(mem), RingEntries: uint32(entries), Group: group}
-	if err := r.featureError("provided-buffer ring", "5.19", sys.URingRegisterBufRing(r.fd, &reg)); err != nil {
+	err = sys.URingRegisterBufRing(r.fd, &reg)
+	if errors.Is(err, syscall.EEXIST) {
+		return nil, fmt.Errorf("uring: buffer ring: group %d is in use: %w", group, err)
+	}
+	if err := r.featureError("provided-buffer ring", "5.19", err); err != nil {
 		return nil, err
 	}
 	for id := range entries {

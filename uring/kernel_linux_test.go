@@ -353,7 +353,7 @@ func TestKernelSecondThread(t *testing.T) {
 			if err := r.enterError(errno); errno != syscall.EEXIST || !errors.Is(err, ErrThread) {
 				t.Errorf("the kernel says %v, we say %v", errno, err)
 			}
-			if err := r.registerError(sys.URingRegisterFiles(r.fd, []int32{-1})); !errors.Is(err, ErrThread) {
+			if err := sys.URingRegisterFiles(r.fd, []int32{-1}); !errors.Is(err, syscall.EEXIST) {
 				t.Errorf("register: %v", err)
 			}
 		})
@@ -864,6 +864,61 @@ func TestKernelSQPoll(t *testing.T) {
 	}
 	submitAndWait(t, r, 50)
 	eventually(t, "the entries to be free", func() bool { return r.Queued() == 0 && r.Room() == 64 })
+}
+
+// What cannot work is refused with a reason, leaves nothing behind, and does not harm the ring.
+func TestKernelBadInput(t *testing.T) {
+	r := testRing(t, Config{ArenaBytes: 1 << 20}, sys.URingSetup)
+	bufs, err := r.NewBufRing(3, 4, 64)
+	if err != nil || bufs.Group() != 3 || r.FD() < 0 {
+		t.Fatal(err)
+	}
+	fds := openFDs(t)
+	old := *r // the same ring on a kernel that knows less
+	old.granted.Ops = OpSet{1 << OpSend}
+	b, err := r.Arena().Bytes(64, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		err  func() error
+		says string
+	}{
+		{"arena beyond memory", func() error { _, err := New(Config{ArenaBytes: 1 << 46}); return err }, "arena"},
+		{"queue depth", func() error { _, err := New(Config{Entries: 1000}); return err }, "powers of two up to 32768"},
+		{"CPU that is not there", func() error { _, err := New(Config{SQPoll: true, SQPollPin: true, SQPollCPU: 4000}); return err }, "CPU 4000"},
+		{"group in use", func() error { _, err := r.NewBufRing(3, 4, 64); return err }, "group 3 is in use"},
+		{"buffers not a power of two", func() error { _, err := r.NewBufRing(4, 5, 64); return err }, "power of two"},
+		{"arena full", func() error { _, err := r.NewBufRing(4, 1024, 4096); return err }, "arena full"},
+		{"slots beyond the arena", func() error { _, err := r.Arena().Slots(1<<40, 1<<40, 64); return err }, "arena full"},
+		{"slots of nothing", func() error { _, err := r.Arena().Slots(1, 0, 64); return err }, "slots"},
+		{"messages beyond the arena", func() error { _, err := r.Arena().Messages(1 << 30); return err }, "arena full"},
+		{"receiver without buffers", func() error { _, err := r.NewReceiver(ReceiverConfig{}); return err }, "Buffers missing"},
+		{"receiver with buffers smaller than its header", func() error { _, err := r.NewReceiver(ReceiverConfig{Buffers: bufs, Control: 64}); return err }, "header alone"},
+		{"receiver with absurd control data", func() error { _, err := r.NewReceiver(ReceiverConfig{Buffers: bufs, Control: 1 << 20}); return err }, "control data"},
+		{"receiver on an old kernel", func() error { _, err := old.NewReceiver(ReceiverConfig{Buffers: bufs}); return err }, "run Linux 6.0 or newer"},
+		{"zero copy on an old kernel", func() error { return old.CheckZeroCopy(1) }, "run Linux 6.0 or newer"},
+		{"no files", func() error { return r.RegisterFiles(nil) }, "1 to 1048576"},
+		{"bad descriptor", func() error { return r.RegisterFiles([]int32{1 << 20}) }, "bad file descriptor"},
+		{"no buffers", func() error { return r.RegisterBuffers(nil) }, "1 to 16384"},
+		{"nothing to unregister", func() error { return r.UnregisterBuffers() }, "unregister buffers"},
+		{"feature of a newer kernel", func() error { return r.featureError("x", "9.9", syscall.EINVAL) }, "run Linux 9.9"},
+	} {
+		if err := tc.err(); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+	if diff := cmp.Diff(fds, openFDs(t)); diff != "" {
+		t.Errorf("descriptors leaked:\n%s", diff)
+	}
+	if err := r.RegisterBuffers([][]byte{b}); err != nil {
+		t.Errorf("a good set after all that: %v", err)
+	}
+	// A completion that names a buffer the group does not have is not believed.
+	if _, _, ok := bufs.Take(CQE{Res: 10, Flags: FlagBuffer | 9<<16}); ok {
+		t.Error("buffer 9 of 4")
+	}
 }
 
 func TestKernelNAPI(t *testing.T) {

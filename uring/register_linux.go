@@ -37,7 +37,7 @@ func (r *Ring) RegisterFiles(fds []int32) error {
 			len(fds), lim.Cur, lim.Max, len(fds), syscall.EMFILE)
 	}
 	if err := sys.URingRegisterFiles(r.fd, fds); err != nil {
-		return fmt.Errorf("uring: register %d files: %w", len(fds), r.registerError(err))
+		return fmt.Errorf("uring: register %d files: %w", len(fds), err)
 	}
 	r.files = len(fds)
 	return nil
@@ -65,7 +65,7 @@ func (r *Ring) UpdateFiles(offset int, fds []int32) error {
 	}
 	n, err := sys.URingUpdateFiles(r.fd, uint32(offset), fds)
 	if err != nil {
-		return fmt.Errorf("uring: update files: %w", r.registerError(err))
+		return fmt.Errorf("uring: update files: %w", err)
 	}
 	if n != len(fds) {
 		return fmt.Errorf("uring: update files: slot %d: bad descriptor %d, the slots before it were replaced", offset+n, fds[n])
@@ -101,7 +101,7 @@ func (r *Ring) RegisterBuffers(bufs [][]byte) error {
 		if errors.Is(err, syscall.ENOMEM) {
 			return r.facts.memlockError("registered buffers", total, err)
 		}
-		return fmt.Errorf("uring: register %d buffers: %w", len(bufs), r.registerError(err))
+		return fmt.Errorf("uring: register %d buffers: %w", len(bufs), err)
 	}
 	r.buffers = true
 	return nil
@@ -113,7 +113,7 @@ func (r *Ring) UnregisterBuffers() error {
 		return err
 	}
 	if err := sys.URingUnregisterBuffers(r.fd); err != nil {
-		return fmt.Errorf("uring: unregister buffers: %w", r.registerError(err))
+		return fmt.Errorf("uring: unregister buffers: %w", err)
 	}
 	r.buffers = false
 	return nil
@@ -168,14 +168,6 @@ func (r *Ring) featureError(what, kernel string, err error) error {
 	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EOPNOTSUPP):
 		return &UnsupportedError{What: what, Why: "refused by Linux " + r.facts.release, Fix: "run Linux " + kernel, Err: err}
 	default:
-		return fmt.Errorf("uring: %s: %w", what, r.registerError(err))
+		return fmt.Errorf("uring: %s: %w", what, err)
 	}
-}
-
-// registerError adds the kernel's own check of the owner, which registers EEXIST.
-func (r *Ring) registerError(err error) error {
-	if errors.Is(err, syscall.EEXIST) && r.granted.Flags&SingleIssuer != 0 {
-		return fmt.Errorf("%w: %w", ErrThread, err)
-	}
-	return err
 }
