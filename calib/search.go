@@ -72,7 +72,7 @@ type search struct {
 	rounds   int
 	report   func(stage string, pps float64)
 
-	overhead time.Duration // largest seen of what a trial takes beyond its length
+	overhead time.Duration // what a trial takes beyond its length, as it was lately
 	trials   int
 	below    *outcome // highest VALID
 	above    *outcome // lowest INVALID
@@ -112,7 +112,7 @@ func (s *search) run() (*found, error) {
 func (s *search) try(pps uint64, length time.Duration) (outcome, error) {
 	before := s.now()
 	o, err := s.trial(pps, length)
-	s.overhead = max(s.overhead, s.now().Sub(before)-length)
+	s.overhead += (s.now().Sub(before) - length - s.overhead) / 2 // one stall is soon forgotten
 	s.trials++
 	return o, err
 }
@@ -222,7 +222,7 @@ func (s *search) confirm() (*found, error) {
 // nothing is the error of a row without a ceiling.
 func (s *search) nothing() error {
 	if s.above == nil {
-		return fmt.Errorf("no rate was tried: a trial took up to %s, and the row's share of the time was spent", stats.FormatDuration(s.overhead+s.length))
+		return fmt.Errorf("no rate was tried: a trial of %s took %s more, and the row's share of the time was spent", stats.FormatDuration(s.length), stats.FormatDuration(s.overhead))
 	}
 	return &noCeiling{*s.above}
 }
