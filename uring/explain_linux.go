@@ -120,7 +120,7 @@ func explainSetup(err error, cfg Config, f facts) error {
 			return no("forbidden, but neither by the sysctl nor by seccomp: a security module (SELinux, AppArmor) is left", "look into the audit log")
 		}
 	case errors.Is(err, syscall.ENOMEM):
-		// Up to 5.11 the queues themselves count as locked memory.
+		// Up to 5.11 the queues themselves count as locked memory, and again on newer kernels (seen on 6.18; io_create_region).
 		need := uint64(cfg.Entries)*64 + uint64(cfg.CQEntries)*16
 		return f.memlockError("queues", need, sysErr)
 	case errors.Is(err, syscall.EMFILE):
