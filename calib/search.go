@@ -190,6 +190,7 @@ func (s *search) confirm() (*found, error) {
 	pps := s.below.target
 	for step := range maxSteps {
 		var rounds []outcome
+		var spoiled *outcome // an INVALID round; it is the wall when the rate is given up
 		bad := 0
 		lower := (0.94 - 0.06*float64(step)) * float64(pps)
 		for n := 0; n < s.rounds && 2*bad <= s.rounds; n++ {
@@ -202,9 +203,8 @@ func (s *search) confirm() (*found, error) {
 			if o.valid {
 				continue
 			}
-			if bad++; s.above == nil || o.target < s.above.target {
-				s.above = &o
-			}
+			bad++
+			spoiled = &o
 			if o.duty > dutyLimit {
 				lower = min(lower, o.estimate())
 			}
@@ -212,6 +212,7 @@ func (s *search) confirm() (*found, error) {
 		if 2*(len(rounds)-bad) > s.rounds {
 			return &found{ceiling: pps, rounds: rounds}, nil
 		}
+		s.above = spoiled
 		if pps = tidy(lower); step+1 >= leastSets && !s.time(0, 1) {
 			break
 		}

@@ -71,6 +71,9 @@ func TestSearchNoise(t *testing.T) {
 		if got := float64(f.ceiling); got > best*1.08 || got < best*0.75 {
 			t.Errorf("ceiling %g pps of %g", got, best)
 		}
+		if f.wall != nil && f.wall.target <= f.ceiling {
+			t.Errorf("the wall at %d pps is not above the ceiling of %d", f.wall.target, f.ceiling)
+		}
 		good := 0
 		for _, o := range f.rounds {
 			if o.valid {

@@ -43,7 +43,8 @@ the highest rate that ends VALID, confirmed in three rounds. By default against 
 path and not the NIC.
 
 The result is stored below $XDG_STATE_HOME/blast (or ~/.local/state/blast) for this host: kernel, CPU, cores, virtualisation, governor
-and NIC. Later runs print their margin to it, and one above the ceiling is INVALID. Keep the machine idle meanwhile.
+and NIC, in place of an earlier one. Later runs print their margin to it, and one above the ceiling is INVALID. Keep the machine idle
+meanwhile.
 
   blast calibrate                                    under 3 minutes
   blast calibrate --quick                            under 20 s: 64 and 1400 bytes, one worker
