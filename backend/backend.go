@@ -95,8 +95,8 @@ type Config struct {
 	Fragment bool
 	// Interface names the device for backends below the socket layer; empty means: by route.
 	Interface string
-	// Queue is the device queue for such backends.
-	Queue int
+	// Queue is the first device queue for such backends; the worker with number Worker takes the queue that far behind it.
+	Queue, Worker int
 	// SQPoll, ZeroCopy are switches of the io_uring backend; ZeroCopy also of AF_XDP (false means: as granted).
 	SQPoll, ZeroCopy bool
 	// Now reads CLOCK_MONOTONIC in ns; required when Receive is set. The engine's clock.

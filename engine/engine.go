@@ -256,7 +256,7 @@ func (r *run) open(i int) error {
 	w, l := r.workers[i], &r.lanes[i]
 	cfg := r.Backend
 	cfg.Flows, cfg.Receive, cfg.Now = l.flows, r.Echo, r.Clock.Now
-	cfg.Queue += i
+	cfg.Worker = i
 	snd, rcv, err := r.Open(cfg)
 	if err != nil {
 		return fmt.Errorf("worker %d: %w", i, err)
