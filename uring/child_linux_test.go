@@ -68,7 +68,7 @@ func childIn(t *testing.T, part string, attr *syscall.SysProcAttr) {
 	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 77 {
-		testskip.Skip(t, "io_uring-"+part, strings.TrimSpace(string(out)), "a kernel with ifb, namespaces and the right to make them")
+		testskip.Skip(t, "io_uring", strings.TrimSpace(string(out)), "a kernel with ifb, namespaces and the right to make them")
 	}
 	if err != nil {
 		t.Errorf("%s: %v\n%s", part, err, out)
@@ -300,12 +300,6 @@ func limited() (*Ring, error) {
 
 // Stack growth and the collector at their worst: freed objects are overwritten, and every allocation may start a cycle.
 func TestKernelContentClobbered(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short: runs the content test once more in a process with a hostile collector")
-	}
-	if os.Getenv("GOGC") == "1" {
-		t.Skip("this is the inner run")
-	}
 	if err := Probe(); err != nil {
 		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
 	}
@@ -326,7 +320,7 @@ func TestKernelSysctl(t *testing.T) {
 	const path = "/proc/sys/kernel/io_uring_disabled"
 	old, err := os.ReadFile(path)
 	if err != nil {
-		testskip.Skip(t, "io_uring-sysctl", err.Error(), "a kernel from 6.6")
+		testskip.Skip(t, "io_uring", err.Error(), "a kernel from 6.6")
 	}
 	restore := func() {
 		if err := os.WriteFile(path, old, 0o644); err != nil {
@@ -335,7 +329,7 @@ func TestKernelSysctl(t *testing.T) {
 	}
 	t.Cleanup(restore)
 	if err := os.WriteFile(path, []byte("2\n"), 0o644); err != nil {
-		testskip.Skip(t, "io_uring-sysctl", err.Error(), "a writable /proc/sys")
+		testskip.Skip(t, "io_uring", err.Error(), "a writable /proc/sys")
 	}
 	probed := Probe()
 	_, made := New(Config{})

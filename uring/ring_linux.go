@@ -113,7 +113,7 @@ func (r *Ring) Room() int {
 	if r.closed {
 		return 0
 	}
-	return int(r.sq.Free() - r.pending)
+	return max(0, int(r.sq.Free())-int(r.pending))
 }
 
 // Unget takes the last n handed-out entries back, as far as they were not submitted; it returns how many. Their memory is the
