@@ -61,8 +61,9 @@ type RunTruth struct {
 	Epoch uint8 `json:"epoch"`
 	// ElapsedNS is from the first arrival to the last departure so far.
 	ElapsedNS int64 `json:"elapsed_ns"`
-	// StallsReached is how many of the configured stalls had begun by then.
+	// StallsReached is how many of the Stalls configured had begun by then: a stall outside the run was none.
 	StallsReached int `json:"stalls_reached"`
+	Stalls        int `json:"stalls"`
 
 	Arrivals    uint64 `json:"arrivals"`
 	Completions uint64 `json:"completions"`
@@ -111,9 +112,9 @@ func (t *Truth) String() string {
 	for i := range t.Runs {
 		r := &t.Runs[i]
 		fmt.Fprintf(&b, "\nrun %d: arrivals %d, completions %d, inside %d (mean %.2f, most %d), answered %d, refused %d, dropped %d, full %d, dropped replies %d, "+
-			"duplicated %d, delayed %d, reordered %d, sojourn mean %s max %s, behind p99 %s max %s, stalls reached %d", i+1, r.Arrivals, r.Completions,
+			"duplicated %d, delayed %d, reordered %d, sojourn mean %s max %s, behind p99 %s max %s, stalls reached %d of %d", i+1, r.Arrivals, r.Completions,
 			r.Inside, r.InsideMean, r.InsideMax, r.Answered, r.Refused, r.Dropped.Count, r.Full.Count, r.DroppedReplies.Count, r.Duplicated.Count, r.Delayed.Count,
-			r.Reordered.Count, stats.FormatNS(r.SojournMeanNS), stats.FormatNS(r.Sojourn.Max), stats.FormatNS(r.Behind.P99), stats.FormatNS(r.Behind.Max), r.StallsReached)
+			r.Reordered.Count, stats.FormatNS(r.SojournMeanNS), stats.FormatNS(r.Sojourn.Max), stats.FormatNS(r.Behind.P99), stats.FormatNS(r.Behind.Max), r.StallsReached, r.Stalls)
 	}
 	return b.String()
 }
@@ -139,6 +140,7 @@ func (r *running) truth(stalls []Stall) RunTruth {
 	if t.ElapsedNS > 0 {
 		t.InsideMean = r.area / float64(t.ElapsedNS)
 	}
+	t.Stalls = len(stalls)
 	for _, s := range stalls {
 		if time.Duration(t.ElapsedNS) > s.From {
 			t.StallsReached++

@@ -28,18 +28,23 @@ func serveUDPCommand() *cobra.Command {
 	var cfg serve.Config
 	var mode, cpus string
 	var listen, allow []string
+	var queue queueFlags
 	cmd := &cobra.Command{
 		Use:   "udp",
-		Short: "receive UDP: count it (sink) or send it back (echo)",
+		Short: "receive UDP: count it (sink), send it back (echo), or be a service with a queue (--servers)",
 		Long: `Receive UDP and count it (sink) or send it back (echo). Prints "listening ADDR" for every address first, its counts on SIGUSR1 and at the
 end (SIGINT or SIGTERM). Only peers inside --allow are served: by default loopback and the prefix of the interface that owns the
 listen address, so that it is nobody's reflector.
 
   blast serve udp --mode echo --listen 127.0.0.1:9000
-  blast serve udp --mode sink --listen '[::]:9000' --workers 4 --allow fd00::/8`,
+  blast serve udp --mode sink --listen '[::]:9000' --workers 4 --allow fd00::/8
+  blast serve udp --servers 16 --service 5ms --stall 5s..7s --drop 1% --seed 7      a service whose right latencies can be computed`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
+			queued, err := queue.asked(cmd)
+			if err != nil {
+				return usage(err)
+			}
 			if cfg.Mode, err = serve.ParseMode(mode); err != nil {
 				return usage(err)
 			}
@@ -60,6 +65,9 @@ listen address, so that it is nobody's reflector.
 			if cfg.CPUs, err = serveCPUs(cpus); err != nil {
 				return usage(err)
 			}
+			if queued {
+				return queue.run(cmd.Context(), &cfg)
+			}
 			return runServe(cmd.Context(), cfg)
 		},
 	}
@@ -73,6 +81,7 @@ listen address, so that it is nobody's reflector.
 	fl.IntVar(&cfg.Batch, "batch", 0, "most datagrams per system call; 0 = 64")
 	fl.IntVar(&cfg.ReceiveBuffer, "rcvbuf", 0, "SO_RCVBUF per socket in bytes; 0 = 4 MiB")
 	fl.BoolVar(&cfg.GRO, "gro", false, "receive and return trains in one piece (UDP_GRO)")
+	queue.register(cmd)
 	return cmd
 }
 
@@ -103,11 +112,7 @@ func runServe(ctx context.Context, cfg serve.Config) error {
 	for _, a := range srv.Addrs() {
 		fmt.Printf("listening %s\n", a)
 	}
-	var allowed []string
-	for _, p := range srv.Allow() {
-		allowed = append(allowed, p.String())
-	}
-	fmt.Printf("%s for peers in %s\n", cfg.Mode, strings.Join(allowed, ", "))
+	fmt.Printf("%s for peers in %s\n", cfg.Mode, prefixes(srv.Allow()))
 	counts := make(chan os.Signal, 1)
 	signal.Notify(counts, syscall.SIGUSR1)
 	defer signal.Stop(counts)
@@ -122,4 +127,13 @@ func runServe(ctx context.Context, cfg serve.Config) error {
 			return err
 		}
 	}
+}
+
+// prefixes lists prefixes for people.
+func prefixes(list []netip.Prefix) string {
+	var out []string
+	for _, p := range list {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, ", ")
 }
