@@ -50,7 +50,7 @@ meanwhile.
   blast calibrate --quick                            under 20 s: 64 and 1400 bytes, one worker
   blast calibrate --against 10.0.0.2:9000            through the NIC, to blast serve udp --mode sink there
   blast calibrate --backend sendmmsg --payloads 200 --workers 1,2`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCalibrate(cmd.Context(), f) },
 	}
 	fl := cmd.Flags()
