@@ -235,6 +235,7 @@ func testLateTarget(t *testing.T, h *Harness) {
 	d := open(t, h, h.config(8, backend.Flow{Dst: addr}))
 	defer d.close()
 	d.send(50, numbered(0))
+	d.settle()
 	to := listen(t, h, addr)
 	d.send(40, numbered(0))
 	for i, a := range to.take(40) {

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"blast/backend"
+	"blast/backend/iouring"
 	"blast/backend/mmsg"
 	"blast/backend/netudp"
 )
 
 // backends is the one table of send paths, in the order in which auto prefers them. A further backend is one folder and one row.
 func backends() []backend.Entry {
-	return []backend.Entry{mmsg.Entry(), netudp.Entry()}
+	return []backend.Entry{mmsg.Entry(), iouring.Entry(), netudp.Entry()}
 }
 
 // choose returns the backend of that name, or for "auto" the preferred one that works, with the reason.
