@@ -25,6 +25,7 @@ type udpFlags struct {
 	payload, flows, workers, batch  int
 	gso, rounds                     int
 	gro, fragment, kernelStamp      bool
+	sqpoll, zerocopy                bool
 	authorized, dryRun              bool
 	sndbuf, rcvbuf                  int
 	seed                            uint64
@@ -79,6 +80,8 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.IntVar(&f.batch, "batch", 0, "most packets offered to the kernel at once; 0 = the backend's default")
 	fl.IntVar(&f.gso, "gso", 0, "packets per UDP_SEGMENT train; a train has one planned time. 0 = no trains")
 	fl.BoolVar(&f.gro, "gro", false, "receive trains in one piece (UDP_GRO)")
+	fl.BoolVar(&f.sqpoll, "sqpoll", false, "io_uring: a kernel thread sends, on a CPU of its own; its time counts as the worker's")
+	fl.BoolVar(&f.zerocopy, "zerocopy", false, "io_uring: send from the program's memory; pays from about 1500 bytes on, or with trains")
 	fl.StringVar(&f.catchUp, "catch-up", "burst", "late slots: burst (send them, a batch at a time), skip (abandon those later than --max-lag), abort")
 	fl.StringVar(&f.wait, "wait", "hybrid", "between slots: hybrid (sleep, then spin) or spin")
 	fl.DurationVar(&f.warmup, "warmup", 0, "send at the plan's first rate for this long before measuring")

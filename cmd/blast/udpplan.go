@@ -366,6 +366,10 @@ func (f *udpFlags) planBackend(p *udpPlan, _ []netip.AddrPort) error {
 	p.engine.Backend = backend.Config{
 		PayloadBytes: f.payload, Batch: f.batch, GSO: f.gso, GRO: f.gro, KernelStamp: f.kernelStamp,
 		SendBuffer: f.sndbuf, ReceiveBuffer: f.rcvbuf, Fragment: f.fragment,
+		SQPoll: f.sqpoll, ZeroCopy: f.zerocopy,
+	}
+	if f.backend == "auto" && (f.sqpoll || f.zerocopy) {
+		return errors.New("--sqpoll and --zerocopy are switches of one backend; name it, such as --backend io_uring")
 	}
 	var err error
 	p.entry, p.auto, err = choose(f.backend, p.preferred())
