@@ -1,0 +1,220 @@
+/* The in-kernel target: it answers or swallows UDP datagrams to its addresses where they arrive. Peers outside the allow list, and
+ * datagrams that come from a target's own address and port, are counted and dropped. Everything else passes. */
+#include "parse.h"
+
+enum { BPF_MAP_TYPE_HASH = 1 };
+enum { SINK = 1, ECHO = 2 };
+
+#define SUM_WORDS 400 /* 4 bytes each: the largest datagram whose checksum is finished here */
+
+
+struct endpoint {
+	u32 addr[4]; /* IPv4 mapped */
+	u16 port;    /* network order */
+	u16 _pad;
+};
+
+struct prefix {
+	u32 bits;
+	u32 addr[4];
+};
+
+struct counts {
+	u64 received, bytes, denied, replied, malformed, unfinished;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct endpoint);
+	__type(value, u32);
+} endpoints SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct prefix);
+	__type(value, u32);
+} allowed SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct counts);
+} totals SEC(".maps");
+
+/* address copies an address, IPv4 as ::ffff:a.b.c.d. */
+INLINE void address(u32 *to, u8 *ip, u32 v6, u32 v4_at, u32 v6_at)
+{
+	if (v6) {
+		u32 *a = (u32 *)(ip + v6_at);
+		to[0] = a[0];
+		to[1] = a[1];
+		to[2] = a[2];
+		to[3] = a[3];
+	} else {
+		to[0] = to[1] = 0;
+		to[2] = be16(0xffff) << 16;
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+		to[2] = 0xffff;
+#endif
+		to[3] = *(u32 *)(ip + v4_at);
+	}
+}
+
+INLINE void swap32(u32 *a, u32 *b)
+{
+	u32 t = *a;
+	*a = *b;
+	*b = t;
+}
+
+/* swap turns the frame round. The checksums do not change by it, but for the time to live, which starts anew. */
+INLINE void swap(struct found *f)
+{
+	u8 *p = f->eth;
+	u32 a = *(u32 *)p;
+	u16 b = *(u16 *)(p + 4);
+	*(u32 *)p = *(u32 *)(p + 6);
+	*(u16 *)(p + 4) = *(u16 *)(p + 10);
+	*(u32 *)(p + 6) = a;
+	*(u16 *)(p + 10) = b;
+	u8 *ip = f->ip;
+	if (f->v6) {
+		ip[7] = 64;
+		swap32((u32 *)(ip + 8), (u32 *)(ip + 24));
+		swap32((u32 *)(ip + 12), (u32 *)(ip + 28));
+		swap32((u32 *)(ip + 16), (u32 *)(ip + 32));
+		swap32((u32 *)(ip + 20), (u32 *)(ip + 36));
+	} else {
+		u16 before = *(u16 *)(ip + 8);
+		ip[8] = 64;
+		u16 after = *(u16 *)(ip + 8), *check = (u16 *)(ip + 10);
+		*check = ~fold((u64)(u16) ~*check + (u16)~before + after); /* RFC 1624, equation 3 */
+		swap32((u32 *)(ip + 12), (u32 *)(ip + 16));
+	}
+	u16 port = f->udp->src;
+	f->udp->src = f->udp->dst;
+	f->udp->dst = port;
+}
+
+/* fits reports whether n bytes from p on are in the frame, in a form that clang cannot turn into arithmetic on the end. */
+INLINE int fits(u8 *p, u32 n, u8 *end)
+{
+	u8 *q = p + n;
+	barrier(q);
+	return q <= end;
+}
+
+/* pseudo is the sum of the pseudo-header. */
+INLINE u64 pseudo(struct found *f)
+{
+	u64 sum = (u64)be16(17) + f->udp->len;
+	u32 *a = (u32 *)(f->ip + (f->v6 ? 8 : 12));
+	sum += (u64)a[0] + a[1];
+	if (f->v6)
+		sum += (u64)a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
+	return sum;
+}
+
+/* finish computes the checksum of a datagram whose sender left that to a network card which a veth pair has not (CHECKSUM_PARTIAL):
+ * the field holds the sum of the pseudo-header, not complemented. Without this its echo would be thrown away as damaged. */
+INLINE int finish(struct xdp_md *ctx, struct found *f)
+{
+	u16 field = f->udp->check, sum16 = fold(pseudo(f));
+	if (field == 0 || sum16 != field)
+		return 1;
+	u32 left = be16(f->udp->len);
+	u64 sum = sum16;
+	u8 *p = (u8 *)f->udp;
+	f->udp->check = 0;
+	for (int i = 0; i < SUM_WORDS && left >= 4; i++) {
+		if (!fits(p, 4, f->end))
+			return 0;
+		sum += *(u32 *)p;
+		p += 4;
+		left -= 4;
+	}
+	if (left >= 4)
+		return 0;
+	if (left >= 2) {
+		if (!fits(p, 2, f->end))
+			return 0;
+		sum += *(u16 *)p;
+		p += 2;
+		left -= 2;
+	}
+	if (left) {
+		if (!fits(p, 1, f->end))
+			return 0;
+		sum += be16((u16)(*p << 8));
+	}
+	u16 check = ~fold(sum);
+	f->udp->check = check ? check : 0xffff;
+	return 1;
+}
+
+/* stamp fills the server's part of a full stamp and mends the checksum by it. */
+INLINE void stamp(struct found *f, struct counts *c, s64 received)
+{
+	u8 *b = f->payload;
+	if (b + 2 > f->end || (b[0] != 0xb2 && (b[0] != 0xb1 || b[1] != 0xa5)))
+		return;
+	u32 payload = be16(f->udp->len) - 8;
+	if (b[0] == 0xb2) {
+		if (payload < 16)
+			c->malformed++;
+		return;
+	}
+	if (payload < 48 || b + 48 > f->end || b[2] != 1) {
+		c->malformed++;
+		return;
+	}
+	u64 *at = (u64 *)(b + 32), *sent = (u64 *)(b + 40);
+	u64 gone = halves(~*at) + halves(~*sent);
+	*at = be64((u64)received);
+	*sent = be64(bpf_ktime_get_ns());
+	if (f->udp->check) {
+		u16 check = ~fold((u64)(u16)~f->udp->check + gone + halves(*at) + halves(*sent));
+		f->udp->check = check ? check : 0xffff;
+	}
+}
+
+SEC("xdp") int answer(struct xdp_md *ctx)
+{
+	struct found f;
+	if (!find(ctx, &f))
+		return XDP_PASS;
+	struct endpoint to = {}, from = {};
+	address(to.addr, f.ip, f.v6, 16, 24);
+	to.port = f.udp->dst;
+	u32 *mode = bpf_map_lookup_elem(&endpoints, &to);
+	if (!mode)
+		return XDP_PASS;
+	u32 zero = 0, length = be16(f.udp->len);
+	struct counts *c = bpf_map_lookup_elem(&totals, &zero);
+	if (!c || length < 8 || (u8 *)f.udp + length > f.end)
+		return XDP_PASS;
+	s64 now = bpf_ktime_get_ns();
+	address(from.addr, f.ip, f.v6, 12, 8);
+	from.port = f.udp->src;
+	struct prefix peer = {128, {from.addr[0], from.addr[1], from.addr[2], from.addr[3]}};
+	if (!bpf_map_lookup_elem(&allowed, &peer) || bpf_map_lookup_elem(&endpoints, &from)) {
+		c->denied++;
+		return XDP_DROP;
+	}
+	c->received++;
+	c->bytes += length - 8;
+	if (*mode == SINK)
+		return XDP_DROP;
+	if (!finish(ctx, &f)) {
+		c->unfinished++;
+		return XDP_DROP;
+	}
+	stamp(&f, c, now);
+	swap(&f);
+	c->replied++;
+	return XDP_TX;
+}

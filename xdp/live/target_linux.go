@@ -1,0 +1,145 @@
+package live
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf/link"
+)
+
+// TargetConfig is an in-kernel target.
+type TargetConfig struct {
+	// Endpoints are the local addresses and ports served; none may be a wildcard.
+	Endpoints []netip.AddrPort
+	// Echo answers; else datagrams are counted and swallowed.
+	Echo bool
+	// Allow are the peers served; others are counted and their datagrams swallowed.
+	Allow []netip.Prefix
+}
+
+// TargetCounts is what a target saw, in datagrams but for Bytes of payload. Unfinished ones were too long for their missing checksum to be
+// computed, and not answered.
+type TargetCounts struct {
+	Received, Bytes, Denied, Replied, Malformed, Unfinished uint64
+}
+
+// Target answers UDP datagrams in the XDP program of an interface. Its methods may be called from any thread.
+type Target struct {
+	objects echoObjects
+	link    link.Link
+	native  bool
+
+	mu     sync.Mutex
+	closed bool
+	last   TargetCounts
+}
+
+// NewTarget loads the program and attaches it to an interface of the calling thread's namespace.
+func NewTarget(i *Interface, cfg TargetConfig) (_ *Target, err error) {
+	t := &Target{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(explain(err), t.Close())
+		}
+	}()
+	spec, err := loadEcho()
+	if err != nil {
+		return nil, fmt.Errorf("read program: %w", err)
+	}
+	spec.Maps[echoMapEndpoints].MaxEntries = uint32(max(len(cfg.Endpoints), 1))
+	spec.Maps[echoMapAllowed].MaxEntries = uint32(max(len(cfg.Allow), 1))
+	if err := spec.LoadAndAssign(&t.objects, nil); err != nil {
+		return nil, fmt.Errorf("load program: %w", err)
+	}
+	mode := uint32(1)
+	if cfg.Echo {
+		mode = 2
+	}
+	for _, e := range cfg.Endpoints {
+		if !e.IsValid() || e.Addr().IsUnspecified() || e.Port() == 0 {
+			return nil, fmt.Errorf("endpoint %v: want an address and a port", e)
+		}
+		key := echoEndpoint{Addr: words(e.Addr()), Port: networkOrder(e.Port())}
+		if err := t.objects.Endpoints.Put(&key, mode); err != nil {
+			return nil, fmt.Errorf("endpoint %v: %w", e, err)
+		}
+	}
+	for _, p := range cfg.Allow {
+		bits := uint32(p.Bits())
+		if p.Addr().Is4() {
+			bits += 96
+		}
+		if err := t.objects.Allowed.Put(&echoPrefix{Bits: bits, Addr: words(p.Addr())}, uint32(1)); err != nil {
+			return nil, fmt.Errorf("allow %v: %w", p, err)
+		}
+	}
+	t.link, t.native, err = i.attach(t.objects.Answer)
+	return t, err
+}
+
+// words is an address as it lies in memory, IPv4 mapped.
+func words(a netip.Addr) (w [4]uint32) {
+	b := a.As16()
+	for i := range w {
+		w[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return w
+}
+
+// networkOrder is a port as it lies in a header.
+func networkOrder(port uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], port)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+// Native reports whether the driver runs the program; else it runs behind the driver, on socket buffers.
+func (t *Target) Native() bool { return t.native }
+
+// Counts is what the target saw on each CPU so far. After Close it is what there was then, as one.
+func (t *Target) Counts() ([]TargetCounts, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return []TargetCounts{t.last}, nil
+	}
+	var perCPU []echoCounts
+	if err := t.objects.Totals.Lookup(uint32(0), &perCPU); err != nil {
+		return nil, fmt.Errorf("read counts: %w", err)
+	}
+	list := make([]TargetCounts, len(perCPU))
+	for i, c := range perCPU {
+		list[i] = TargetCounts{c.Received, c.Bytes, c.Denied, c.Replied, c.Malformed, c.Unfinished}
+	}
+	return list, nil
+}
+
+// Close takes the program off. It is idempotent.
+func (t *Target) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil
+	}
+	t.closed = true
+	var errs []error
+	if t.link != nil {
+		errs = append(errs, t.link.Close())
+	}
+	if t.objects.Totals != nil {
+		var perCPU []echoCounts
+		errs = append(errs, t.objects.Totals.Lookup(uint32(0), &perCPU))
+		for _, c := range perCPU {
+			t.last.Received += c.Received
+			t.last.Bytes += c.Bytes
+			t.last.Denied += c.Denied
+			t.last.Replied += c.Replied
+			t.last.Malformed += c.Malformed
+			t.last.Unfinished += c.Unfinished
+		}
+	}
+	return errors.Join(append(errs, t.objects.Close())...)
+}
