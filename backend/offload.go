@@ -1,0 +1,185 @@
+package backend
+
+import (
+	"time"
+)
+
+// An offload executes a plan by itself: where the other backends are asked for each batch, it takes a worker's whole share of the
+// schedule in exact form, runs, and gives back the same books. It never approximates: what it cannot express, OpenOffload refuses
+// with an error that wraps errors.ErrUnsupported and names the way out.
+
+// Segment is a stretch of a plan: Slots slots, Each at one instant (the last instant may lack some), the first instant Start after
+// the start of the measured part. Instants are stepped by additions only,
+//
+//	next = Start; acc = Acc
+//	after each instant: next += Quot; acc += Rem; if acc >= Den { acc -= Den; next++ }
+//
+// in ns. It is pace.Segment without slot numbers: a worker's slots are numbered in the order of its segments.
+type Segment struct {
+	Start                            time.Duration // below zero in the warm-up
+	Slots, Acc, Quot, Rem, Den, Each uint64
+}
+
+// CatchUp is what becomes of slots that are late; the values and meanings are the engine's.
+type CatchUp uint8
+
+// The catch-up policies.
+const (
+	CatchUpBurst CatchUp = iota // send what is due
+	CatchUpSkip                 // give up slots later than MaxLag
+	CatchUpAbort                // end at the first slot later than MaxLag
+)
+
+// OffloadConfig is one worker's share of a run.
+type OffloadConfig struct {
+	// Config holds flows, payload size and interface. Batch 0 lets the offload choose for the rate. Receive is not
+	// used: replies are the OffloadReceiver's.
+	Config
+	// CPU is where the worker will run, -1 = anywhere.
+	CPU int
+	// Worker and Epoch go into the stamps. Payload is what fills the rest: nil = zeros, else PayloadBytes long.
+	Worker  uint16
+	Epoch   uint8
+	Payload []byte
+	// Segments is the share with its warm-up. Where a plan has no segments, Segments is nil and Times yields the planned times of all
+	// Slots slots in order, from one other goroutine, ahead of time.
+	Segments []Segment
+	Times    func() time.Duration
+	Slots    uint64
+	// First is the number of the first measured slot: those before it are warm-up and count for nothing.
+	First uint64
+	// Unpaced has no plan: as fast as the kernel takes them, from Segments[0].Start to the deadline. What is sent from the start on is measured and
+	// numbered from First.
+	Unpaced bool
+	// Rate is the mean rate of the share in packets per second, for the choice of the batch; 0 with Unpaced.
+	Rate float64
+	// CatchUp and MaxLag are the policy for late slots.
+	CatchUp CatchUp
+	MaxLag  time.Duration
+	// Interval is the timeline's.
+	Interval time.Duration
+}
+
+// Offload is one worker. Run is called by one locked, pinned thread; everything else by any one other thread.
+type Offload interface {
+	// Run executes the share: start is the beginning of the measured part, and nothing is sent from deadline on, both ns of
+	// CLOCK_MONOTONIC. It returns when the share is done or the deadline or Stop has come, or with an error when the kernel does not go on;
+	// the books hold what was done until then.
+	Run(start, deadline int64) error
+	// Stop ends Run within some ms.
+	Stop()
+	// Collect calls fn for each interval that is over at now and was not collected before, in order; with now = math.MaxInt64, after Run,
+	// for what is left. What a late call can no longer tell apart goes to the earlier interval; nothing is lost.
+	Collect(now int64, fn func(*OffloadInterval)) error
+	// Books is what has been done so far; exact once Run has returned.
+	Books() (OffloadBooks, error)
+	// Limits is what was granted. Notes holds the flush quantum: how long after its stamp a packet may leave.
+	Limits() Limits
+	// Close releases everything. It is idempotent.
+	Close() error
+}
+
+// OffloadInterval is a sender's part of one interval of the timeline.
+type OffloadInterval struct {
+	Index int64
+	Sent  uint64
+	Lag   Buckets
+}
+
+// Buckets is a histogram of ns in the layout of stats.Hist, with exact sum and extremes.
+type Buckets struct {
+	Counts       []uint64 // by stats.BucketIndex; valid only inside the call that hands it over
+	Min, Max     int64
+	SumLo, SumHi uint64
+	Refused      uint64
+}
+
+// OffloadBooks is the account of one worker's measured slots. Times are ns of CLOCK_MONOTONIC, 0 = never.
+type OffloadBooks struct {
+	// Next is the number of the slot after the last one dealt with: First + sent + skipped + refused.
+	Next uint64
+	// Sent slots were taken by the device; Dropped were taken and dropped by it; Skipped were given up by the policy.
+	Sent, Dropped, Skipped uint64
+	// Refused slots were refused for good.
+	Refused [NumCauses]uint64
+	// Ended is when Run ended before the share was done: by the deadline, Stop or the abort policy.
+	Ended int64
+	// Aborted is the lag in ns of the slot that ended the run under CatchUpAbort.
+	Aborted int64
+	// LastSent is the stamp of the last packet.
+	LastSent int64
+	// Waited is the time spent waiting for the next slot within the measured part, ns. All else is duty, softirqs on the same CPU included.
+	Waited int64
+	// Guard is how exactly the wait ends, ns.
+	Guard int64
+	// Gaps is the number of times that the execution had to be started anew, MaxGap the longest that took; what came due meanwhile is in
+	// the lag.
+	Gaps   uint64
+	MaxGap int64
+	// Flush says how long after their stamps the packets left, ns; valid only once Run has returned.
+	Flush Buckets
+}
+
+// ReceiverConfig opens an in-kernel receiver, for offloads or for any other backend.
+type ReceiverConfig struct {
+	// Interface is where replies arrive, and Ports the local UDP ports that they come to; an OpenOffload fills both in. There can be one
+	// receiver on an interface.
+	Interface string
+	Ports     []uint16
+	Epoch     uint8
+	// Shares says what each worker sends, by worker number.
+	Shares []ReceiverShare
+	// Timeout is when a reply is late, from planned.
+	Timeout time.Duration
+	// Interval is the timeline's.
+	Interval time.Duration
+}
+
+// ReceiverShare is one worker as its receiver knows it.
+type ReceiverShare struct {
+	// First is the first measured slot, Limit the number behind the last: replies to others are strays.
+	First, Limit uint64
+	// Flows is the number of flows that the slots go round.
+	Flows int
+}
+
+// OffloadReceiver takes the replies of all workers where they arrive and times them. Replies are never handed out.
+type OffloadReceiver interface {
+	// Begin starts taking; start is the beginning of the measured part in ns of CLOCK_MONOTONIC.
+	Begin(start int64) error
+	// Collect is like Offload.Collect.
+	Collect(now int64, fn func(*ReceiverInterval)) error
+	// Books is the account by worker so far.
+	Books() ([]ReceiverBooks, error)
+	// Unseen counts the slots [from, to) of a worker without a reply, as far as the window still holds them.
+	Unseen(worker int, from, to uint64) (uint64, error)
+	// Mode is one line for the report: "native XDP" or "generic XDP", Notes what a reader must know.
+	Mode() string
+	Notes() []string
+	// Close stops taking and detaches. It is idempotent.
+	Close() error
+}
+
+// ReceiverInterval is the receiver's part of one interval of the timeline, all workers together.
+type ReceiverInterval struct {
+	Index                    int64
+	Replied                  uint64 // late ones included
+	Latency, Service, Server Buckets
+}
+
+// ReceiverBooks is the account of one worker's replies.
+type ReceiverBooks struct {
+	// Unique slots have their first reply: Replied in time or Late.
+	Unique, Replied, Late uint64
+	// Duplicate, Reordered and Stray are as in stats.Ledger.
+	Duplicate, Reordered, Stray uint64
+	// Longest is the largest service time, warm-up included.
+	Longest time.Duration
+}
+
+// OpenOffload opens the workers of a run, and with a ReceiverConfig the receiver of their replies, on the calling thread and in its
+// network namespace. Which threads run them does not matter.
+type OpenOffload func([]OffloadConfig, *ReceiverConfig) ([]Offload, OffloadReceiver, error)
+
+// OpenReceiver opens an in-kernel receiver in the network namespace of the calling thread.
+type OpenReceiver func(ReceiverConfig) (OffloadReceiver, error)
