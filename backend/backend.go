@@ -48,6 +48,13 @@ type Sender interface {
 	Close() error
 }
 
+// KernelThread is implemented by a Sender for which a thread of the kernel may work beside the one that calls it.
+type KernelThread interface {
+	// KernelTime is what that thread has used since Open: all its CPU time, and the part in which it did more than spin in search of
+	// work (all of it where the kernel does not tell). Both are 0 without such a thread. It is called on the Sender's thread and may be slow.
+	KernelTime() (cpu, busy time.Duration)
+}
+
 // Receiver takes replies for one worker. Poll and Close are called by one locked thread, which need not be the
 // Sender's; a Receiver binds thread-bound kernel objects in its first Poll.
 type Receiver interface {

@@ -303,17 +303,44 @@ func (r *run) sendThread(i int, ready chan<- error, replies *sync.WaitGroup) {
 	ready <- nil
 	<-r.begun
 	if !r.failed {
-		before := sys.ThreadUsage()
+		before, kernel := sys.ThreadUsage(), measureKernel(w)
 		r.send(i)
-		after := sys.ThreadUsage()
+		after, kernel := sys.ThreadUsage(), measureKernel(w).since(kernel)
 		l.result.InvoluntarySwitches = after.Involuntary - before.Involuntary
-		l.result.UserNS, l.result.SystemNS = int64(after.User-before.User), int64(after.System-before.System)
+		l.result.UserNS, l.result.SystemNS = int64(after.User-before.User), int64(after.System-before.System+kernel.cpu)
+		w.kernelDuty = kernel.duty()
 		r.settleCompletions(w)
 		l.limits = w.snd.Limits()
 	}
 	if err := w.snd.Close(); err != nil && w.err == nil {
 		w.err = fmt.Errorf("worker %d: close: %w", i, err)
 	}
+}
+
+// kernelUse is what a backend's kernel thread had used at a time.
+type kernelUse struct {
+	cpu, busy time.Duration
+	at        int64
+}
+
+func measureKernel(w *worker) (u kernelUse) {
+	if k, ok := w.snd.(backend.KernelThread); ok {
+		u.cpu, u.busy = k.KernelTime()
+	}
+	u.at = w.clk.Now()
+	return u
+}
+
+func (u kernelUse) since(before kernelUse) kernelUse {
+	return kernelUse{u.cpu - before.cpu, u.busy - before.busy, u.at - before.at}
+}
+
+// duty is the share of the time in which the thread did something: like the worker's own, without spinning.
+func (u kernelUse) duty() float64 {
+	if u.at <= 0 {
+		return 0
+	}
+	return float64(u.busy) / float64(u.at)
 }
 
 // settle pins the calling thread and sharpens its timers.
@@ -374,6 +401,9 @@ func (r *run) receiveThread(i int) {
 		if err := sys.SetAffinity(r.ReceiveCPUs); err != nil {
 			rc.err = fmt.Errorf("receiver %d: cpus %v: %w", i, r.ReceiveCPUs, err)
 		}
+	}
+	if rc.err == nil { // binds what belongs to this thread before there are replies
+		_, rc.err = rc.rcv.Poll(0, func(*backend.Packet) {})
 	}
 	<-r.begun
 	if rc.err == nil && !r.failed {

@@ -59,17 +59,18 @@ type worker struct {
 	passes    uint
 
 	// Results of the measured part.
-	waited    int64
-	traffic   stats.Traffic
-	lastSent  int64
-	accepted  uint64
-	refused   [backend.NumCauses]uint64
-	abandoned uint64
-	unsent    unsent
-	completed backend.Completions // everything Reap said, warm-up included
-	warmed    uint64              // slots accepted in warm-up
-	aborted   int64               // lag in ns of the slot that ended the run under CatchUpAbort, 0 = none
-	err       error
+	waited     int64
+	traffic    stats.Traffic
+	lastSent   int64
+	accepted   uint64
+	refused    [backend.NumCauses]uint64
+	abandoned  uint64
+	unsent     unsent
+	completed  backend.Completions // everything Reap said, warm-up included
+	warmed     uint64              // slots accepted in warm-up
+	kernelDuty float64             // share of the time in which a kernel thread worked for the sender
+	aborted    int64               // lag in ns of the slot that ended the run under CatchUpAbort, 0 = none
+	err        error
 }
 
 // maxGuard bounds the guard: beyond it, spinning would cost more than a late packet.

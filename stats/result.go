@@ -242,7 +242,7 @@ type Worker struct {
 	InvoluntarySwitches int64 `json:"involuntary_switches"`
 	// GuardNS is the measured time before a planned moment at which sleeping stops and spinning begins.
 	GuardNS int64 `json:"guard_ns"`
-	// UserNS and SystemNS are the CPU time charged to the thread.
+	// UserNS and SystemNS are the CPU time charged to the thread, and to a kernel thread that sends for it.
 	UserNS   int64 `json:"user_ns"`
 	SystemNS int64 `json:"system_ns"`
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"syscall"
+	"time"
 
 	"blast/backend"
 	"blast/internal/udpsock"
@@ -87,7 +88,7 @@ func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limit
 	}
 	ring, err := uring.New(uring.Config{
 		Entries: uint32(entries), CQEntries: uint32(powerOfTwo(2 * max(pool, entries))), // a zero-copy send completes twice
-		ArenaBytes: s.arena(pool), SQPoll: cfg.SQPoll,
+		ArenaBytes: s.arena(pool), SQPoll: cfg.SQPoll, SQPollIdle: idleFor(cfg.SQPoll),
 	})
 	if err != nil {
 		return nil, err
@@ -98,6 +99,15 @@ func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limit
 	}
 	s.describe(cfg)
 	return s, nil
+}
+
+// idleFor is how long the kernel's thread spins after the last send before it sleeps: short enough to give its CPU back between the
+// sends of a slow plan, long enough that a fast one never has to wake it.
+func idleFor(sqpoll bool) time.Duration {
+	if sqpoll {
+		return 10 * time.Millisecond
+	}
+	return 0
 }
 
 // pool is the number of slots. Sends end inside the call that submits them, but for those that a kernel thread makes and those whose
