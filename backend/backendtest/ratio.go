@@ -26,27 +26,32 @@ func Unread(tb testing.TB) netip.AddrPort {
 	return netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 }
 
-// FlatOut opens a backend for one flow to the address and returns what sends n packets of the given payload through it, as fast as it
-// goes, with the calls the engine makes.
+// FlatOut opens a backend for one flow to the address, or for cfg.Flows in turn, and returns what sends n packets of the given payload
+// through it, as fast as it goes, with the calls the engine makes. Where the backend is bound to a thread, that is the caller's.
 func FlatOut(tb testing.TB, openBackend backend.Open, cfg backend.Config, to netip.AddrPort, payload int) func(n int) {
 	tb.Helper()
-	cfg.Flows, cfg.PayloadBytes = []backend.Flow{{Dst: to}}, payload
+	cfg.PayloadBytes = payload
+	if len(cfg.Flows) == 0 {
+		cfg.Flows = []backend.Flow{{Dst: to}}
+	}
 	s, _, err := openBackend(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = s.Close() })
+	next, flows := 0, len(cfg.Flows)
 	return func(n int) {
 		for n > 0 {
 			slots := s.Reserve(n)
 			for i := range slots {
-				slots[i].Len, slots[i].Flow = payload, 0
+				slots[i].Len, slots[i].Flow = payload, (next+i)%flows
 			}
 			accepted, err := s.Commit(len(slots))
 			if err != nil {
 				tb.Fatal(err)
 			}
 			n -= accepted
+			next = (next + accepted) % flows
 			s.Reap()
 		}
 	}
