@@ -23,6 +23,23 @@ type plan struct {
 	at    func(i uint64) float64 // nil: no formula (poisson)
 	bytes func(i uint64) int     // nil: all of 64
 	flows int
+	gso   int // slots of a train, which share the time of the first; 0 = 1
+}
+
+// trains sends a plan in trains of n.
+func (p plan) trains(n int) plan {
+	p.name += "-trains"
+	p.args = append(p.args, "--gso", strconv.Itoa(n))
+	p.gso = n
+	each := p.at
+	p.at = func(i uint64) float64 { return each(i - i%uint64(n)) }
+	return p
+}
+
+// slot is the place in the whole plan of what a worker sent as its seq: trains are dealt out in turn.
+func (p plan) slot(a *arrival, workers int) uint64 {
+	n := uint64(max(p.gso, 1))
+	return (a.seq/n*uint64(workers)+uint64(a.worker))*n + a.seq%n
 }
 
 func constant(pps float64, length time.Duration) plan {
@@ -109,9 +126,12 @@ func TestKernelRateConformance(t *testing.T) {
 			constant(math.Floor(0.35*ceiling/1000)*1000, time.Second), // half of what a duty of 0.70 allows
 			{name: "poisson", args: []string{"--profile", "poisson", "--rate", "5k", "--duration", "1s", "--seed", "7"}},
 			ramp(1000, 9000, time.Second), step(2000, 250*time.Millisecond), burst(50, 10*time.Millisecond, time.Second),
-			tick(50, 40, time.Second), recording(t, 3000),
+			tick(50, 40, time.Second), recording(t, 3000), constant(10_000, time.Second).trains(8),
 		}
 		for _, p := range plans {
+			if p.gso > 1 && b.Name != "sendmmsg" {
+				continue // trains are of this backend only
+			}
 			for workers := 1; workers <= min(2, len(allowedCPUs(t))); workers++ {
 				t.Run(fmt.Sprintf("%s/%s/%d-workers", b.Name, p.name, workers), func(t *testing.T) { p.conforms(t, b.Name, workers) })
 			}
@@ -171,7 +191,7 @@ func (p plan) planKept(t *testing.T, got []arrival, workers int) {
 	if len(got) == 0 {
 		return // counted already
 	}
-	slot := func(a *arrival) uint64 { return a.seq*uint64(workers) + uint64(a.worker) }
+	slot := func(a *arrival) uint64 { return p.slot(a, workers) }
 	slices.SortFunc(got, func(a, b arrival) int { return int(int64(slot(&a)) - int64(slot(&b))) })
 	first := slot(&got[0])
 	ticks := map[[2]uint64]bool{}

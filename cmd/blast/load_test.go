@@ -82,12 +82,12 @@ func TestKernelCeiling(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := serveUDP(t)
+	with := func(c *exec.Cmd) { c.Env = append(c.Env, "XDG_STATE_HOME="+state) }
 	run := func(rate int) *stats.Result {
-		o := start(t, func(c *exec.Cmd) { c.Env = append(c.Env, "XDG_STATE_HOME="+state) },
-			"udp", server.addr, "--rate", strconv.Itoa(rate), "--duration", "1s", "--format", "json").end()
+		o := start(t, with, "udp", server.addr, "--rate", strconv.Itoa(rate), "--duration", "1s", "--format", "json").end()
 		res := o.result(t)
 		if c := res.Calibration; c == nil || c.ID != "known-ceiling" || c.CeilingPPS != ceiling {
-			t.Fatalf("judged by calibration %+v", c)
+			t.Fatalf("judged by calibration %+v: %s", c, o.stderr)
 		}
 		if res.Backend.Name != "net" || !strings.Contains(o.stderr, "calibration recommends it") {
 			t.Errorf("auto chose %s, not what the calibration recommends: %s", res.Backend.Name, o.stderr)
@@ -112,13 +112,26 @@ func TestKernelCeiling(t *testing.T) {
 			t.Errorf("at %d pps: margin %g, want %g", c.rate, res.Calibration.Margin, want)
 		}
 	}
+
+	// A damaged calibration is told and is as none.
+	if err := os.WriteFile(calib.Store{Dir: state + "/blast"}.Path(profile.Fingerprint), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := start(t, with, "udp", server.addr, "--rate", strconv.Itoa(ceiling+1), "--duration", "200ms", "--format", "json").end()
+	if res := o.result(t); res.Calibration != nil || hasCode(res.Verdict.Reasons, verdict.CodeCeiling) || !strings.Contains(o.stderr, "damaged") {
+		t.Errorf("calibration %+v: %s", res.Calibration, o.stderr)
+	}
 }
 
 // TestKernelCalibrate lets blast calibrate measure this machine and a run find what it stored.
 func TestKernelCalibrate(t *testing.T) {
-	state := func(c *exec.Cmd) { c.Env = append(c.Env, "XDG_STATE_HOME="+os.Getenv("CALIBRATE_STATE")) }
-	t.Setenv("CALIBRATE_STATE", t.TempDir())
+	dir := t.TempDir()
+	state := func(c *exec.Cmd) { c.Env = append(c.Env, "XDG_STATE_HOME="+dir) }
 	o := start(t, state, "calibrate", "--quick", "--json").end()
+	for attempt := 1; o.code == exitRun && attempt < 3; attempt++ { // a machine too busy to measure anything
+		t.Logf("attempt %d: %s%s", attempt, o.stdout, o.stderr)
+		o = start(t, state, "calibrate", "--quick", "--json").end()
+	}
 	if o.code != exitOK {
 		t.Fatalf("exit %d: %s", o.code, o.stderr)
 	}

@@ -62,14 +62,25 @@ func receive(t *testing.T, bufferBytes int) *receiver {
 	first := allowedCPUs(t)[0]
 	go func() {
 		defer close(r.done)
-		runtime.LockOSThread() // never unlocked: the thread ends with its affinity
-		var set unix.CPUSet
-		set.Set(first)
-		if r.err = unix.SchedSetaffinity(0, &set); r.err == nil {
-			r.err = r.read()
-		}
+		r.err = onCPU(first, r.read)
 	}()
 	return r
+}
+
+// onCPU runs f on one CPU. The thread gets its old affinity back: it may be the main thread, which outlives its goroutine and
+// stands for the whole process in /proc/self/status.
+func onCPU(cpu int, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var old, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &old); err != nil {
+		return err
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return err
+	}
+	return errors.Join(f(), unix.SchedSetaffinity(0, &old))
 }
 
 func (r *receiver) read() error {
