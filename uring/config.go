@@ -23,6 +23,9 @@ type Config struct {
 	ArenaBytes int
 	// HugePages asks for 2 MiB pages for the arena; without any, normal ones are taken. Granted.HugePages tells.
 	HugePages bool
+	// LazyArena leaves pages of the arena out of memory until they are touched, for a large arena of which little is used. False
+	// touches them all in New, so that no page fault comes later.
+	LazyArena bool
 	// SQPoll makes a kernel thread take entries off the queue, so that submitting needs no system call while it is awake. It
 	// spins on a CPU of its own for SQPollIdle after the last entry; charge that to the program (Ring.SQThreadTime).
 	SQPoll bool

@@ -232,7 +232,7 @@ func (r *Ring) mapRings(p *sys.URingParams) error {
 func (r *Ring) mapArena() error {
 	const own = 64
 	var err error
-	r.region, err = ring.Map(ring.MapConfig{Bytes: own + r.cfg.ArenaBytes, Huge: r.cfg.HugePages, Populate: true})
+	r.region, err = ring.Map(ring.MapConfig{Bytes: own + r.cfg.ArenaBytes, Huge: r.cfg.HugePages, Populate: !r.cfg.LazyArena})
 	if err != nil {
 		return fmt.Errorf("uring: arena: %w", err)
 	}
