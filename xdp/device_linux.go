@@ -61,24 +61,45 @@ func (d *Device) open() error {
 	if err := d.facts.suitable(d.netlink); err != nil {
 		return err
 	}
-	f := &d.facts.features
-	canZeroCopy := !f.known || f.zeroCopy
-	if d.cfg.Mode == ZeroCopy && !canZeroCopy {
+	return d.prepare()
+}
+
+// prepare decides whether a program is needed. Several drivers create their transmit rings for AF_XDP only while one is attached (igb,
+// ixgbe, i40e, ice); the socket path of copy mode needs none.
+func (d *Device) prepare() error {
+	offered := d.facts.mayZeroCopy()
+	switch {
+	case d.cfg.Mode == ZeroCopy && !offered:
 		return fmt.Errorf("zero-copy on %q: driver %s does not offer it (netdev features); use mode native: %w",
 			d.cfg.Interface, d.driver(), errors.ErrUnsupported)
-	}
-	// Several drivers create their transmit rings for AF_XDP only while a program is attached (igb, ixgbe, i40e, ice); the socket
-	// path of copy mode needs none.
-	if d.cfg.Receive || d.cfg.Mode == ZeroCopy || d.cfg.Mode == Auto && f.known && f.zeroCopy {
-		return d.attach()
-	}
-	if len(d.cfg.Ports) > 0 {
+	case len(d.cfg.Ports) > 0 && !d.cfg.Receive:
 		return errors.New("ports to redirect on a device opened without Receive")
-	}
-	if !canZeroCopy && d.cfg.Mode == Auto {
+	case d.cfg.Receive, d.cfg.Mode == ZeroCopy, d.cfg.Mode == Native:
+		return d.attach(d.cfg.Mode == Auto || d.cfg.Mode == Generic)
+	case d.cfg.Mode == Generic:
+		return nil
+	case !offered:
 		d.note("zero-copy: driver %s does not offer it", d.driver())
+		return nil
+	}
+	// Sending alone works without a program too, so what stands in its way costs zero-copy and not the run.
+	if err := d.attach(false); err != nil {
+		d.note("zero-copy: %v", err)
+		if d.program != nil {
+			err = d.program.close()
+			d.program = nil
+			return err
+		}
 	}
 	return nil
+}
+
+// mayZeroCopy says whether zero-copy is worth a try: what the kernel tells (6.3), or any hardware on older kernels.
+func (f *facts) mayZeroCopy() bool {
+	if f.features.known {
+		return f.features.zeroCopy
+	}
+	return f.kind == "device" && f.encapEther()
 }
 
 func (d *Device) driver() string {
@@ -92,8 +113,9 @@ func (d *Device) note(format string, args ...any) {
 	d.notes = append(d.notes, fmt.Sprintf(format, args...))
 }
 
-// attach loads the program and puts it on the interface in the best mode allowed.
-func (d *Device) attach() error {
+// attach loads the program and puts it on the interface: in the driver, unless generic mode was asked for, or behind it where
+// that is allowed.
+func (d *Device) attach(generic bool) error {
 	if err := requireCaps("XDP program", capNetAdmin, capBPF); err != nil {
 		return err
 	}
@@ -114,7 +136,7 @@ func (d *Device) attach() error {
 			return nil
 		}
 		err = d.explainAttach("native", err)
-		if d.cfg.Mode != Auto || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) {
+		if !generic || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) {
 			return err
 		}
 		d.note("%v", err)
@@ -206,7 +228,7 @@ type Redirects struct {
 	Redirected, Unclaimed uint64
 }
 
-// Redirects reads the program's counters.
+// Redirects reads the program's counters; zero after Close.
 func (d *Device) Redirects() (Redirects, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -248,7 +270,7 @@ func (d *Device) Open(cfg SocketConfig) (*Socket, error) {
 func (d *Device) openBest(cfg SocketConfig) (*Socket, error) {
 	const wakeup = unix.XDP_USE_NEED_WAKEUP
 	var lost error
-	if d.native && (d.cfg.Mode == ZeroCopy || d.cfg.Mode == Auto && (!d.facts.features.known || d.facts.features.zeroCopy)) {
+	if d.native && (d.cfg.Mode == ZeroCopy || d.cfg.Mode == Auto && d.facts.mayZeroCopy()) {
 		zc := cfg
 		err := d.chooseFrame(&zc, true)
 		if err == nil {

@@ -79,6 +79,8 @@ const (
 	// rekick is how long zero-copy frames may lie before they are kicked although the kernel said that it needs no kick. Lost
 	// wake-ups are seen in the field: xdp-tutorial#263, #398, msquic#4278.
 	rekick = 100 * time.Microsecond
+	// pushAgain is how long a driver has to look at the transmit ring before it is woken once more.
+	pushAgain = 20 * time.Microsecond
 	// spareKicks bounds the kicks of one call beyond one per frame.
 	spareKicks = 8
 )
@@ -266,12 +268,18 @@ func (s *sender) reap(each func(*Frame)) (Completed, error) {
 	return c, s.watch()
 }
 
-// nudge kicks again what an earlier kick left behind.
+// nudge kicks again what an earlier kick left behind. A driver that has taken everything works by interrupts and is left alone,
+// even if it keeps asking to be woken (igb does); only if nothing moves for a while it is kicked whatever it says.
 func (s *sender) nudge() error {
 	if !s.zeroCopy {
 		return s.kickCopy(s.limit + spareKicks)
 	}
-	if s.txFlags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 || s.idleSince != 0 && s.now()-max(s.idleSince, s.lastKick) > rekick {
+	waiting := s.tx.Used() > 0 && s.txFlags.Load()&unix.XDP_RING_NEED_WAKEUP != 0
+	if !waiting && s.idleSince == 0 {
+		return nil
+	}
+	now := s.now()
+	if waiting && now-s.lastKick > pushAgain || s.idleSince != 0 && now-max(s.idleSince, s.lastKick) > rekick {
 		return s.kickZeroCopy()
 	}
 	return nil
