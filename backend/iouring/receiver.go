@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// buffers is the number of replies that the kernel can hand over before it has to wait for us: two bursts of one to every client of
-	// a game server's room, say. Each holds any datagram and any UDP_GRO aggregate.
-	buffers = 256
+	// buffers is the number of replies that one call can hand over. A call serves 20 sockets (IO_LOCAL_TW_DEFAULT_MAX of
+	// io_uring/io_uring.c, 6.13; all of them before), each with up to 32 replies (MULTISHOT_MAX_RETRY of io_uring/net.c). A buffer holds
+	// any datagram and any UDP_GRO aggregate; only the pages that replies touch are ever in memory.
+	buffers = 1024
 	// arming is the number of receives that one call starts.
 	arming = 256
 	// controlBytes holds a receive time and a segment size: cmsg(3) space of struct timespec and of an int.
@@ -65,7 +66,7 @@ func (r *Receiver) open() error {
 	size := uring.MultishotHeader(r.control) + 1<<16
 	ring, err := uring.New(uring.Config{
 		Entries: arming, CQEntries: uint32(min(powerOfTwo(2*(buffers+len(r.idle))), uring.MaxCQEntries)),
-		ArenaBytes: uring.BufRingBytes(buffers, size) + 4096,
+		ArenaBytes: uring.BufRingBytes(buffers, size) + 4096, LazyArena: true,
 	})
 	if err != nil {
 		return broken(err)
