@@ -42,8 +42,10 @@ type echoPrefix struct {
 const (
 	echoMapAllowed   = "allowed"
 	echoMapEndpoints = "endpoints"
+	echoMapSelf      = "self"
 	echoMapTotals    = "totals"
 	echoProgAnswer   = "answer"
+	echoVarREDIRECT  = "REDIRECT"
 )
 
 // loadEcho returns the embedded CollectionSpec for echo.
@@ -97,6 +99,7 @@ type echoProgramSpecs struct {
 type echoMapSpecs struct {
 	Allowed   *ebpf.MapSpec `ebpf:"allowed"`
 	Endpoints *ebpf.MapSpec `ebpf:"endpoints"`
+	Self      *ebpf.MapSpec `ebpf:"self"`
 	Totals    *ebpf.MapSpec `ebpf:"totals"`
 }
 
@@ -104,6 +107,7 @@ type echoMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type echoVariableSpecs struct {
+	REDIRECT *ebpf.VariableSpec `ebpf:"REDIRECT"`
 }
 
 // echoObjects contains all objects after they have been loaded into the kernel.
@@ -128,6 +132,7 @@ func (o *echoObjects) Close() error {
 type echoMaps struct {
 	Allowed   *ebpf.Map `ebpf:"allowed"`
 	Endpoints *ebpf.Map `ebpf:"endpoints"`
+	Self      *ebpf.Map `ebpf:"self"`
 	Totals    *ebpf.Map `ebpf:"totals"`
 }
 
@@ -135,6 +140,7 @@ func (m *echoMaps) Close() error {
 	return _EchoClose(
 		m.Allowed,
 		m.Endpoints,
+		m.Self,
 		m.Totals,
 	)
 }
@@ -143,6 +149,7 @@ func (m *echoMaps) Close() error {
 //
 // It can be passed to loadEchoObjects or ebpf.CollectionSpec.LoadAndAssign.
 type echoVariables struct {
+	REDIRECT *ebpf.Variable `ebpf:"REDIRECT"`
 }
 
 // echoPrograms contains all programs after they have been loaded into the kernel.

@@ -51,8 +51,18 @@ func NewTarget(i *Interface, cfg TargetConfig) (_ *Target, err error) {
 	}
 	spec.Maps[echoMapEndpoints].MaxEntries = uint32(max(len(cfg.Endpoints), 1))
 	spec.Maps[echoMapAllowed].MaxEntries = uint32(max(len(cfg.Allow), 1))
+	redirect := uint32(0)
+	if i.Kind == "veth" {
+		redirect = 1
+	}
+	if err := spec.Variables[echoVarREDIRECT].Set(redirect); err != nil {
+		return nil, fmt.Errorf("constant %s: %w", echoVarREDIRECT, err)
+	}
 	if err := spec.LoadAndAssign(&t.objects, nil); err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
+	}
+	if err := t.objects.Self.Put(uint32(0), uint32(i.Index)); redirect != 0 && err != nil {
+		return nil, fmt.Errorf("interface number %d: %w", i.Index, err)
 	}
 	mode := uint32(1)
 	if cfg.Echo {
