@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +18,14 @@ import (
 	"blast/internal/testnet"
 )
 
-// OnPair is the harness with its sender in the left and its sinks in the right namespace of a veth pair.
+// OnPair is the harness with its sender in the left and its sinks in the right namespace of a veth pair, where ICMP errors are not
+// rationed.
 func OnPair(h Harness, p *testnet.Pair) Harness {
+	p.Right.Do(func() {
+		if err := os.WriteFile("/proc/sys/net/ipv4/icmp_ratemask", []byte("0"), 0); err != nil {
+			panic(fmt.Errorf("backendtest: %w", err)) // a namespace of our own: nothing can be in the way
+		}
+	})
 	h.From4, h.From6 = p.Left.IPv4.Addr(), p.Left.IPv6.Addr()
 	h.To4, h.To6 = p.Right.IPv4.Addr(), p.Right.IPv6.Addr()
 	h.Do = p.Left.Do

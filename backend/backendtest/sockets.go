@@ -229,6 +229,59 @@ func testClosedPort(t *testing.T, h *Harness) {
 	}
 }
 
+// testLastError is about the ICMP error that no later send brings to light.
+func testLastError(t *testing.T, h *Harness) {
+	f := h.families()[0]
+	flows := make([]backend.Flow, 40) // more than one look takes in
+	for i := range flows {
+		flows[i].Dst = vacant(t, h, f)
+	}
+	d := open(t, h, h.config(8, flows...))
+	defer d.close()
+	d.send(len(flows), func(i int, slot *backend.Slot) { numbered(i)(i, slot) })
+	for deadline := time.Now().Add(patience); d.done.Events[backend.EventConnRefused] < uint64(len(flows)); d.reap() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d closed ports, events %v", len(flows), d.done.Events)
+		}
+	}
+	d.exact(len(flows))
+}
+
+// testErrorWakes is about a waiting receiver: an ICMP error may end one wait, and not every wait from then on.
+func testErrorWakes(t *testing.T, h *Harness) {
+	f := h.families()[0]
+	for _, n := range []int{1, 3} { // one socket may be waited for in another way than several
+		flows := make([]backend.Flow, n)
+		for i := range flows {
+			flows[i].Dst = vacant(t, h, f)
+		}
+		d := openReceive(t, h, h.config(8, flows...))
+		for i := range flows {
+			slots := d.sender.Reserve(1)
+			numbered(i)(0, &slots[0])
+			if accepted, err := d.sender.Commit(1); accepted != 1 || err != nil {
+				t.Fatalf("%d, %v", accepted, err)
+			}
+		}
+		const wait, polls = 20 * time.Millisecond, 20
+		start := time.Now()
+		for range polls { // and no Reap
+			if k, err := d.receive.Poll(wait, func(*backend.Packet) {}); k != 0 || err != nil {
+				t.Fatalf("poll: %d, %v", k, err)
+			}
+		}
+		if took := time.Since(start); took < wait*polls/2 {
+			t.Fatalf("%d flows: %d polls of %v took %v altogether: an old error ends them", n, polls, wait, took)
+		}
+		for deadline := time.Now().Add(patience); d.done.Events[backend.EventConnRefused] < uint64(n); d.reap() {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d closed ports, events %v", n, d.done.Events)
+			}
+		}
+		d.close()
+	}
+}
+
 func testLateTarget(t *testing.T, h *Harness) {
 	f := h.families()[0]
 	addr := vacant(t, h, f)

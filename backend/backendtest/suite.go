@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"blast/backend"
 	"blast/internal/clock"
 )
@@ -70,6 +72,8 @@ func Run(t *testing.T, h Harness) {
 		{"both address families at once", testMixedFamilies, true, false},
 		{"socket buffers are read back", testBuffers, true, false},
 		{"closed port: nothing is lost from the ledger", testClosedPort, true, false},
+		{"an error after the last packet is told", testLastError, true, false},
+		{"an error does not keep a receiver awake", testErrorWakes, true, true},
 		{"a target that appears later receives", testLateTarget, true, false},
 		{"overflow of the receive buffer is counted", testOverflow, true, true},
 		{"a thousand flows", testManyFlows, true, true},
@@ -133,6 +137,27 @@ func (h *Harness) reach(t *testing.T) {
 			err := c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 			_, _, rerr := c.ReadFromUDPAddrPort(buf)
 			answered = err == nil && rerr == nil
+		}
+	}
+}
+
+// Unprivileged is a Harness.Do: it runs fn on a thread without capabilities, which ends with it. For a backend that claims to need none.
+func Unprivileged(t *testing.T) func(fn func()) {
+	return func(fn func()) {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() {
+			runtime.LockOSThread() // and never unlocked
+			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			var none [2]unix.CapUserData
+			err := unix.Capset(&header, &none[0])
+			defer func() { done <- err }() // also when fn ends its goroutine by t.Fatal
+			if err == nil {
+				fn()
+			}
+		}()
+		if err := <-done; err != nil {
+			t.Fatalf("drop capabilities: %v", err)
 		}
 	}
 }

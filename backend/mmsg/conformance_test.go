@@ -26,6 +26,13 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestConformanceUnprivileged(t *testing.T) {
+	for name, h := range harnesses() {
+		h.Do = backendtest.Unprivileged(t)
+		t.Run(name, func(t *testing.T) { backendtest.Run(t, h) })
+	}
+}
+
 func TestKernelConformance(t *testing.T) {
 	for name, h := range harnesses() {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,10 @@ func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Harness{Open: Open, Sockets: true})
 }
 
+func TestConformanceUnprivileged(t *testing.T) {
+	backendtest.Run(t, backendtest.Harness{Open: Open, Sockets: true, Do: backendtest.Unprivileged(t)})
+}
+
 func TestKernelConformance(t *testing.T) {
 	h := backendtest.Harness{Open: Open, Sockets: true}
 	backendtest.Run(t, backendtest.OnPair(h, testnet.NewPair(t, testnet.Config{})))
