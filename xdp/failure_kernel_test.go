@@ -545,11 +545,12 @@ func TestKernelMetadata(t *testing.T) {
 		if g := s.Granted(); !g.Metadata || !g.TimeOffload || !g.SumOffload {
 			t.Fatalf("%+v", g)
 		}
-		f := partial(t, p)
+		f := across(t, p, p.Left.IPv4, p.Right.IPv4, 0)
+		f.partial = true
 		frames := s.Reserve(32)
 		for i, fr := range frames {
 			fr.Len = f.Write(fr.Data, numbered(30)(i, f.Payload(fr.Data)))
-			fr.OffloadSum(f.Layout().UDP, 6)
+			fr.OffloadSum(f.udp, 6)
 			if i%2 == 0 {
 				fr.AskTime()
 			}
@@ -590,11 +591,11 @@ func TestKernelNoAllocations(t *testing.T) {
 	p.Left.Do(func() {
 		d := open(t, xdp.DeviceConfig{Interface: p.Left.Interface, Receive: true, Ports: []uint16{ourPort}})
 		s := socket(t, d, xdp.SocketConfig{})
-		f := across(t, p, p.Left.IPv4, p.Right.IPv4, 0)
+		made := across(t, p, p.Left.IPv4, p.Right.IPv4, 0).frame(make([]byte, 18))
 		if n := testing.AllocsPerRun(100, func() {
 			frames := s.Reserve(64)
 			for _, fr := range frames {
-				fr.Len = f.Write(fr.Data, 18)
+				fr.Len = copy(fr.Data, made)
 			}
 			_, _ = s.Commit(len(frames))
 			_, _ = s.Reap()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"blast/internal/testskip"
-	"blast/packet"
 	"blast/xdp"
 )
 
@@ -21,7 +20,7 @@ func nics(t testing.TB) (a, b *net.Interface) {
 	t.Helper()
 	names := strings.Split(os.Getenv(nicPair), ",")
 	if len(names) != 2 {
-		testskip.Skip(t, "hardware", "no pair of network cards", "set "+nicPair+"=eth0,eth1 to two cards joined by a cable")
+		testskip.Skip(t, "vm", "no pair of network cards", "set "+nicPair+"=eth0,eth1 to two cards joined by a cable")
 	}
 	var out [2]*net.Interface
 	for i, name := range names {
@@ -60,10 +59,11 @@ func TestKernelHardware(t *testing.T) {
 						t.Fatalf("%+v; %+v", c, s.SendStats())
 					}
 					collect(t, receivers, 40, func(frame []byte) {
-						var p packet.Parsed
-						if r := packet.Parse(frame, &p); r != 0 || p.SumState() != packet.SumGood {
-							t.Errorf("received %v, checksum state %d", r, p.SumState())
+						d := decode(frame)
+						if d == nil {
+							t.Fatalf("received %x", frame)
 						}
+						checkFrame(t, frame, d.payload)
 						seen++
 					})
 				}

@@ -72,7 +72,40 @@ func loadProgram(queues int) (*program, error) {
 //
 // Registers: R6 context, R7 data, R8 data_end, R9 first the header in hand, then the port, then the answer.
 func redirectProgram(xsks, ports, counts int) asm.Instructions {
-	insns := asm.Instructions{
+	insns := findPort()
+	insns = append(insns, lookup(ports, "pass")...)
+	insns = append(insns,
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
+		asm.And.Imm(asm.R9, 63),
+		asm.RSh.Reg(asm.R1, asm.R9),
+		asm.And.Imm(asm.R1, 1),
+		asm.JEq.Imm(asm.R1, 0, "pass"),
+
+		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // xdp_md.rx_queue_index
+		asm.LoadMapPtr(asm.R1, xsks),
+		asm.Mov.Imm(asm.R3, xdpPass),
+		asm.FnRedirectMap.Call(),
+		asm.Mov.Reg(asm.R9, asm.R0),
+		asm.Mov.Imm(asm.R1, countRedirected),
+		asm.JEq.Imm(asm.R9, xdpRedirect, "count"),
+		asm.Mov.Imm(asm.R1, countUnclaimed),
+		asm.Mov.Reg(asm.R1, asm.R1).WithSymbol("count"),
+	)
+	insns = append(insns, lookup(counts, "answer")...)
+	return append(insns,
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
+		asm.Mov.Reg(asm.R0, asm.R9).WithSymbol("answer"),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
+		asm.Return(),
+	)
+}
+
+// findPort is steps 1 and 2: it leaves the UDP destination port in R9 and its word's number in R1, or jumps to "pass".
+func findPort() asm.Instructions {
+	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R7, asm.R6, 0, asm.Word), // xdp_md.data
 		asm.LoadMem(asm.R8, asm.R6, 4, asm.Word), // xdp_md.data_end
@@ -119,34 +152,6 @@ func redirectProgram(xsks, ports, counts int) asm.Instructions {
 		asm.Mov.Reg(asm.R1, asm.R9),
 		asm.RSh.Imm(asm.R1, 6),
 	}
-	insns = append(insns, lookup(ports, "pass")...)
-	insns = append(insns,
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
-		asm.And.Imm(asm.R9, 63),
-		asm.RSh.Reg(asm.R1, asm.R9),
-		asm.And.Imm(asm.R1, 1),
-		asm.JEq.Imm(asm.R1, 0, "pass"),
-
-		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // xdp_md.rx_queue_index
-		asm.LoadMapPtr(asm.R1, xsks),
-		asm.Mov.Imm(asm.R3, xdpPass),
-		asm.FnRedirectMap.Call(),
-		asm.Mov.Reg(asm.R9, asm.R0),
-		asm.Mov.Imm(asm.R1, countRedirected),
-		asm.JEq.Imm(asm.R9, xdpRedirect, "count"),
-		asm.Mov.Imm(asm.R1, countUnclaimed),
-		asm.Mov.Reg(asm.R1, asm.R1).WithSymbol("count"),
-	)
-	insns = append(insns, lookup(counts, "answer")...)
-	return append(insns,
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
-		asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
-		asm.Mov.Reg(asm.R0, asm.R9).WithSymbol("answer"),
-		asm.Return(),
-		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
-		asm.Return(),
-	)
 }
 
 // lookup finds the value of key R1 in an array map and leaves its address in R0, or jumps away.

@@ -1,3 +1,5 @@
+//blast:hot
+
 package xdp
 
 import (

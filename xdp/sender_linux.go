@@ -1,8 +1,9 @@
+//blast:hot
+
 package xdp
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,9 +15,6 @@ import (
 
 // ErrFrameLength is returned by Commit when the length of a frame is outside what may be sent: see [Granted].MaxFrame.
 var ErrFrameLength = errors.New("xdp: frame length outside what may be sent")
-
-// ErrStalled is wrapped by what Reap returns when frames are with the kernel and none comes back.
-var ErrStalled = errors.New("no completion")
 
 // Completed is what Reap found.
 type Completed struct {
@@ -283,18 +281,4 @@ func (s *sender) nudge() error {
 		return s.kickZeroCopy()
 	}
 	return nil
-}
-
-// watch is the watchdog: frames are out and none came back in this call.
-func (s *sender) watch() error {
-	now := s.now()
-	switch {
-	case s.idleSince == 0:
-		s.idleSince = now
-	case now-s.idleSince < s.stall:
-	case s.stallError == nil:
-		s.stallError = s.explain(fmt.Errorf("%w for %s, %d frames outstanding, %d of them still in the transmit ring",
-			ErrStalled, s.stall, s.outstanding, s.tx.Used()))
-	}
-	return s.stallError
 }
