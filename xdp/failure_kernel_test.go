@@ -620,3 +620,85 @@ func TestKernelProbe(t *testing.T) {
 		}
 	})
 }
+
+// TestKernelNoLeaks proves that neither success nor any failure leaves a descriptor or a mapping behind.
+func TestKernelNoLeaks(t *testing.T) {
+	p := testnet.NewPair(t, testnet.Config{})
+	count := func() (fds, maps int) {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list), strings.Count(string(text), "socket:[")
+	}
+	cycle := func() {
+		d, err := xdp.Open(xdp.DeviceConfig{Interface: p.Left.Interface, Receive: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := d.Open(xdp.SocketConfig{TxFrames: 64, RxFrames: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []xdp.SocketConfig{{Queue: 5}, {Queue: 0, BindWait: time.Millisecond}, {TxFrames: -1}} {
+			if _, err := d.Open(bad); err == nil {
+				t.Fatalf("%+v was opened", bad)
+			}
+		}
+		if _, err := xdp.Open(xdp.DeviceConfig{Interface: p.Left.Interface, Receive: true}); err == nil {
+			t.Fatal("two programs on one interface")
+		}
+		if _, err := xdp.Open(xdp.DeviceConfig{Interface: "lo", Mode: xdp.Native, Receive: true}); err == nil {
+			t.Fatal("native mode on lo")
+		}
+		if err := errors.Join(d.Close(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Left.Do(func() {
+		cycle() // what the libraries keep for good is open now
+		fds, maps := count()
+		for range 3 {
+			cycle()
+		}
+		if f, m := count(); f > fds || m > maps {
+			t.Errorf("descriptors %d -> %d, mappings %d -> %d", fds, f, maps, m)
+		}
+	})
+}
+
+// TestKernelNoCarrier proves that opening waits for the carrier in bounded time and says what is wrong.
+func TestKernelNoCarrier(t *testing.T) {
+	p := testnet.NewPair(t, testnet.Config{})
+	p.Right.SetUp(false)
+	p.Left.Do(func() {
+		d := open(t, xdp.DeviceConfig{Interface: p.Left.Interface, CarrierWait: 50 * time.Millisecond})
+		if _, err := d.Open(xdp.SocketConfig{}); !errors.Is(err, unix.ENETDOWN) || !strings.Contains(err.Error(), "no steady carrier") {
+			t.Errorf("%v", err)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { p.Right.SetUp(true) })
+		d = open(t, xdp.DeviceConfig{Interface: p.Left.Interface})
+		socket(t, d, xdp.SocketConfig{})
+	})
+}
+
+// TestKernelBusyPoll proves that busy polling is set when asked for, and that a refusal is an error and not a silence.
+func TestKernelBusyPoll(t *testing.T) {
+	p := testnet.NewPair(t, testnet.Config{})
+	p.Left.Do(func() {
+		d := open(t, xdp.DeviceConfig{Interface: p.Left.Interface})
+		s := socket(t, d, xdp.SocketConfig{BusyPoll: 20 * time.Microsecond})
+		send(t, s, across(t, p, p.Left.IPv4, p.Right.IPv4, 0), 100, numbered(18))
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		drop(t, unix.CAP_NET_ADMIN)
+		if _, err := d.Open(xdp.SocketConfig{BusyPoll: 20 * time.Microsecond}); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
+			t.Errorf("without CAP_NET_ADMIN: %v", err)
+		}
+	})
+}

@@ -67,6 +67,10 @@ func TestKernelHardware(t *testing.T) {
 						seen++
 					})
 				}
+				for range 20 { // single frames leave at once, too
+					send(t, s, f, 1, numbered(100))
+					collect(t, receivers, 1, func([]byte) { seen++ })
+				}
 				t.Logf("queue %d: %d packets one way in %s; %+v", q, seen, time.Since(begin).Round(time.Millisecond), s.SendStats())
 			}
 			if err := errors.Join(left.Close(), right.Close()); err != nil {

@@ -2,9 +2,11 @@ package xdp_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -209,23 +211,56 @@ func TestKernelSend(t *testing.T) {
 	}
 }
 
-// TestKernelSendLoopback proves that lo works as a sending device: frames to ::1 reach an ordinary socket.
+// TestKernelSendLoopback proves that lo works as a sending device, by the next hop that Resolve finds: to ::1 always, to 127.0.0.1 and
+// an own address where the namespace lets such packets in.
 func TestKernelSendLoopback(t *testing.T) {
 	p := testnet.NewPair(t, testnet.Config{})
-	addr := netip.MustParseAddrPort("[::1]:7002")
-	rx := p.Left.ListenUDP(addr)
 	p.Left.Do(func() {
-		d := open(t, xdp.DeviceConfig{Interface: "lo"})
-		s := socket(t, d, xdp.SocketConfig{})
-		zero := make([]byte, 6)
-		f := flow(t, netip.MustParseAddrPort("[::1]:7001"), addr, zero, zero, 0)
-		if got := send(t, s, f, 50, numbered(30)); got.Sent != 50 {
-			t.Fatalf("%+v", got)
-		}
-		_ = rx.SetReadDeadline(time.Now().Add(5 * time.Second))
-		for range 50 {
-			if _, err := rx.Read(make([]byte, 100)); err != nil {
+		for _, name := range []string{"accept_local", "route_localnet"} {
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/lo/"+name, []byte("1"), 0); err != nil {
 				t.Fatal(err)
+			}
+		}
+	})
+	for _, addr := range []netip.Addr{netip.IPv6Loopback(), netip.MustParseAddr("127.0.0.1"), p.Left.IPv4.Addr()} {
+		t.Run(addr.String(), func(t *testing.T) {
+			rx := p.Left.ListenUDP(netip.AddrPortFrom(addr, theirPort))
+			p.Left.Do(func() {
+				n, err := resolver(t).Resolve(context.Background(), xdp.Target{Addr: addr})
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := open(t, xdp.DeviceConfig{Interface: n.Interface})
+				s := socket(t, d, xdp.SocketConfig{})
+				f := flow(t, netip.AddrPortFrom(n.Source, ourPort), netip.AddrPortFrom(addr, theirPort), n.SrcMAC[:], n.DstMAC[:], 0)
+				if got := send(t, s, f, 50, numbered(30)); got.Sent != 50 {
+					t.Fatalf("%+v", got)
+				}
+				_ = rx.SetReadDeadline(time.Now().Add(5 * time.Second))
+				for range 50 {
+					if _, err := rx.Read(make([]byte, 100)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestKernelSparse proves that a single frame leaves at once and completes, without another behind it.
+func TestKernelSparse(t *testing.T) {
+	p := testnet.NewPair(t, testnet.Config{})
+	counter := p.Right.Count(testnet.CountConfig{Action: testnet.Drop, Port: theirPort})
+	p.Left.Do(func() {
+		d := open(t, xdp.DeviceConfig{Interface: p.Left.Interface})
+		s := socket(t, d, xdp.SocketConfig{})
+		f := across(t, p, p.Left.IPv4, p.Right.IPv4, 0)
+		for i := range uint64(20) {
+			send(t, s, f, 1, numbered(18))
+			for end := time.Now().Add(5 * time.Second); counter.Total().Frames != i+1; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("frame %d lies somewhere; %d arrived", i, counter.Total().Frames)
+				}
 			}
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -46,6 +48,8 @@ type NextHop struct {
 // at a time.
 type Resolver struct {
 	netlink *netlink.Handle
+	// What the namespace does with IPv4 packets that come in with an address of its own, when the Resolver was made.
+	acceptLocal, routeLocalnet bool
 }
 
 // NewResolver opens the kernel's routing and neighbour tables.
@@ -54,7 +58,18 @@ func NewResolver() (*Resolver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("xdp: netlink: %w", err)
 	}
-	return &Resolver{netlink: h}, nil
+	return &Resolver{netlink: h, acceptLocal: loopbackSetting("accept_local"), routeLocalnet: loopbackSetting("route_localnet")}, nil
+}
+
+// loopbackSetting reads a switch of lo, which "all" sets too, in the namespace of the calling thread.
+func loopbackSetting(name string) bool {
+	for _, conf := range []string{"lo", "all"} {
+		b, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + conf + "/" + name)
+		if err == nil && strings.TrimSpace(string(b)) == "1" {
+			return true
+		}
+	}
+	return false
 }
 
 // Close lets go of the tables.
@@ -124,7 +139,7 @@ func (r *Resolver) route(t Target) (*NextHop, error) {
 	if !n.Source.IsValid() {
 		return nil, fmt.Errorf("%s has no source address for it; name one", n.Interface)
 	}
-	return n, n.classify(addr, &route)
+	return n, r.classify(n, addr, &route)
 }
 
 // gateway is the router of a route, if there is one; it may be of the other family (RFC 5549).
@@ -171,12 +186,13 @@ func (n *NextHop) device(byIndex func(int) (netlink.Link, error), want string) e
 }
 
 // classify knows the hardware address where no neighbour has to be asked.
-func (n *NextHop) classify(addr netip.Addr, route *netlink.Route) error {
+func (r *Resolver) classify(n *NextHop, addr netip.Addr, route *netlink.Route) error {
 	switch {
 	case route.Type == unix.RTN_LOCAL:
-		if addr.Is4() {
-			// Seen in the lab: such frames count as martians and never reach an IPv4 socket.
-			return fmt.Errorf("IPv4 frames put on %s do not reach sockets of this host; use ::1, or a veth pair with a namespace: %w",
+		// Such frames come in from outside with an address of this host: martians, unless the host is told otherwise.
+		if addr.Is4() && (!r.acceptLocal || addr.IsLoopback() && !r.routeLocalnet) {
+			return fmt.Errorf("IPv4 frames put on %s do not reach sockets of this host; use ::1, or a veth pair with a namespace "+
+				"(in a namespace of your own also: sysctl net.ipv4.conf.lo.accept_local=1 net.ipv4.conf.lo.route_localnet=1): %w",
 				n.Interface, errors.ErrUnsupported)
 		}
 	case route.Type == unix.RTN_BROADCAST:
