@@ -126,7 +126,7 @@ func (r *run) complete() {
 		T: to.Seconds(), Sent: b.sent, Replied: b.replied,
 		LagP50NS: b.lag.Quantile(0.5), LagP99NS: b.lag.Quantile(0.99), LatencyP99NS: b.latency.Quantile(0.99),
 	}
-	if !r.workers[0].unpaced {
+	if !r.workers[0].planless {
 		s.Planned = r.Schedule.Due(to-1) - r.Schedule.Due(from-1)
 	}
 	if r.Steal != nil {
@@ -172,7 +172,7 @@ func (r *run) ledger() stats.Ledger {
 // plannedBy is the number of slots of worker i's share that were planned until its end. Without a plan it is what was offered.
 func (r *run) plannedBy(i int) uint64 {
 	w, cursor := r.workers[i], r.lanes[i].cursor
-	if w.unpaced {
+	if w.planless {
 		n := w.accepted
 		for _, c := range w.refused {
 			n += c
@@ -190,10 +190,10 @@ func (r *run) unreplied(i int, l *stats.Ledger) {
 	w, rc, lane := r.workers[i], r.receivers[i], &r.lanes[i]
 	end := w.nextSeq
 	cut := end
-	if !w.unpaced {
+	if !w.planless {
 		cut = min(lane.warmed+lane.cursor.DueBy(r.drained-rc.timeout-r.start), end)
 	}
-	all, old := rc.win.unreplied(end, nil), rc.win.unreplied(cut, nil)
+	all, old := rc.win.unreplied(end, rc.names.unreplied(w, cut)), rc.win.unreplied(cut, nil)
 	unsentOld := w.unsent.before(cut)
 	unsentNew := w.unsent.before(end) - unsentOld
 	// Slots that an asynchronous backend gave up after accepting them are among the unseen; which ones, it does not say.
@@ -206,9 +206,15 @@ func (r *run) unreplied(i int, l *stats.Ledger) {
 	flying -= min(unsentNew, flying)
 	fromLost := min(given, lost)
 	lost, flying = lost-fromLost, flying-min(given-fromLost, flying)
+	if r.Model == ModelClosed {
+		if flying = min(r.crowd.flying(r.drained), lost); flying > 0 {
+			lost -= flying
+			l.InFlightAtLeastNS = int64(r.crowd.youngest(r.drained))
+		}
+	}
 	l.Lost += lost
 	l.InFlight += flying
-	if flying > 0 && !w.unpaced {
+	if flying > 0 && !w.planless {
 		if wait := r.drained - r.end(); l.InFlightAtLeastNS == 0 || wait < l.InFlightAtLeastNS {
 			l.InFlightAtLeastNS = max(wait, 0)
 		}
@@ -266,6 +272,7 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 	res.Lag, res.Latency = r.total.lag.Summary(), r.total.latency.Summary()
 	res.Service, res.Server = r.total.service.Summary(), r.total.server.Summary()
 	res.Gap = new(stats.Hist).Summary()
+	r.fillModel(res)
 	if res.Ledger.Sent == 0 && err == nil {
 		err = ErrNothingSent
 	}
@@ -274,7 +281,7 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 
 // target is the mean planned rate over the measured part, in packets per second; 0 without a plan.
 func (r *run) target() float64 {
-	if r.workers[0].unpaced {
+	if r.workers[0].planless {
 		return 0
 	}
 	if end := r.end(); end < r.start+r.length && end > r.start {

@@ -57,6 +57,19 @@ type Config struct {
 	// after the plan's end; 0 means three times the largest round trip, at least 100 ms, at most Timeout.
 	Echo           bool
 	Timeout, Drain time.Duration
+	// Model is what decides when a packet is sent beside the plan, and Think and MaxInFlight belong to it. Models other than the open
+	// one, and any with MaxInFlight above 0, need Echo and one worker, whose thread then also receives. See Model.
+	Model Model
+	// Think is how long a client of the closed model waits between a reply and its next request.
+	Think time.Duration
+	// MaxInFlight holds due slots of the open model back until fewer are in flight, a slot leaving with its reply or Timeout after its send;
+	// 0 means no such cap. What it holds back counts from planned.
+	MaxInFlight int
+	// Correct, in the closed model only, makes Result.Corrected an estimate of what clients that send every Correct would have seen;
+	// 0 means none. See stats.Hist.RecordCorrected.
+	Correct time.Duration
+	// Names, if set, is filled with the names of the slots that did not fare well. It costs an append for each.
+	Names *Names
 	// CatchUp and MaxLag are the policy for slots that are late (MaxLag 0 = 1 ms).
 	CatchUp CatchUp
 	MaxLag  time.Duration
@@ -122,6 +135,7 @@ func (c *Config) validate() error {
 	if _, tick := c.Schedule.(interface{ Sessions() int }); tick {
 		check(len(c.Flows)%c.Workers != 0, "tick: %d sessions do not divide among %d workers", len(c.Flows), c.Workers)
 	}
+	c.validateModel(check)
 	return errors.Join(errs...)
 }
 
@@ -130,6 +144,8 @@ type run struct {
 	Config
 	workers   []*worker
 	receivers []*receiver // nil without Echo
+	crowd     *crowd      // nil but for models that depend on replies
+	littles   littles
 	lanes     []lane
 	stopWork  atomic.Bool
 	failed    bool          // a worker did not open: the others close again without sending
@@ -168,6 +184,10 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 	ready := make(chan error, cfg.Workers)
 	var senders, replies sync.WaitGroup
 	for i := range r.workers {
+		if r.crowd != nil {
+			senders.Go(func() { r.crowdThread(ready, &replies) })
+			continue
+		}
 		senders.Go(func() { r.sendThread(i, ready, &replies) })
 	}
 	var errs []error
@@ -190,8 +210,10 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 		senders.Wait()
 		close(sent)
 	}()
+	sampled := r.sample()
 	r.watch(ctx, sent)
 	r.drain(ctx)
+	sampled()
 	replies.Wait()
 	return r.result(started)
 }
@@ -220,7 +242,7 @@ func newRun(cfg Config) *run {
 		}
 		w := &worker{
 			id: i, clk: cfg.Clock, src: cfg.Source(i), rec: l.send, stop: &r.stopWork, catchUp: cfg.CatchUp, maxLag: int64(cfg.MaxLag),
-			spin: cfg.Spin, unpaced: unpaced, interval: int64(cfg.Interval), flows: len(l.flows),
+			spin: cfg.Spin, unpaced: unpaced && cfg.Model != ModelClosed, planless: unpaced, interval: int64(cfg.Interval), flows: len(l.flows),
 			stamp:  packet.Stamp{Worker: uint16(i), Epoch: cfg.Epoch},
 			unsent: unsent{ring: newBitRing(l.warmed, slots), first: l.warmed},
 		}
@@ -242,11 +264,15 @@ func newRun(cfg Config) *run {
 				clk: cfg.Clock, src: w.src, rec: l.recv, timeout: int64(cfg.Timeout), interval: int64(cfg.Interval),
 				win: newWindow(l.warmed, slots, len(l.flows), uint64(w.stamp.Stride)), limit: l.warmed + l.cursor.Slots(),
 			})
+			r.prepareReceiver(r.receivers[i], l.cursor, l.warmed)
 			if unpaced {
 				r.receivers[i].limit = 1 << 48
 			}
 		}
 		r.lanes = append(r.lanes, l)
+	}
+	if cfg.Model != ModelOpen || cfg.MaxInFlight > 0 {
+		r.crowd = newCrowd(&r.Config, r.workers[0], r.receivers[0], r.lanes[0].cursor)
 	}
 	return r
 }
@@ -287,7 +313,7 @@ func (r *run) begin(at int64) {
 // sendThread is the life of worker i: pin, open, measure the guard, warm up, send, close.
 func (r *run) sendThread(i int, ready chan<- error, replies *sync.WaitGroup) {
 	runtime.LockOSThread() // never unlocked: the thread, with its affinity and slack, ends with the goroutine
-	w, l := r.workers[i], &r.lanes[i]
+	w := r.workers[i]
 	if err := r.settle(i); err != nil {
 		ready <- err
 		return
@@ -302,6 +328,12 @@ func (r *run) sendThread(i int, ready chan<- error, replies *sync.WaitGroup) {
 	w.guard = measureGuard(w.clk)
 	ready <- nil
 	<-r.begun
+	r.sendAll(i)
+}
+
+// sendAll runs worker i's phases on the calling thread, charges them to it, and closes the sender. Without a go-ahead it only closes.
+func (r *run) sendAll(i int) {
+	w, l := r.workers[i], &r.lanes[i]
 	if !r.failed {
 		before, kernel := sys.ThreadUsage(), measureKernel(w)
 		r.send(i)
@@ -369,8 +401,12 @@ func (r *run) send(i int) {
 	w.flow = int(w.nextSeq % uint64(w.flows))
 	w.measuring = true
 	deadline := r.start + r.length
-	if !w.unpaced {
+	if !w.planless {
 		deadline += int64(r.Grace)
+	}
+	if r.crowd != nil {
+		r.crowd.run(l.cursor, r.start, deadline)
+		return
 	}
 	w.run(l.cursor, r.start, deadline)
 }

@@ -26,6 +26,11 @@ type receiver struct {
 	limit    uint64 // slots of the share: a larger seq is not ours
 	stop     atomic.Bool
 	stamp    packet.Stamp
+	answer   func(flow int, seq uint64, at int64) // told of the first reply to a slot; nil but in a crowd
+	names    *names                               // nil unless asked for
+	expiry   expiry
+	expected int64 // what RecordCorrected wants; 0 = no estimate asked for
+	estimate *stats.Hist
 
 	// Read by Run while the thread runs.
 	answered atomic.Uint64 // slots that have their first reply
@@ -59,8 +64,12 @@ func (r *receiver) poll(wait time.Duration) bool {
 		r.answered.Store(r.unique)
 		r.maxRTT.Store(r.longest)
 	}
-	if now := r.clk.Now(); now >= r.nextFlip {
+	now := r.clk.Now()
+	if now >= r.nextFlip {
 		r.flip(now)
+	}
+	if now >= r.expiry.next {
+		r.expire(now)
 	}
 	return true
 }
@@ -94,14 +103,32 @@ func (r *receiver) packet(p *backend.Packet) {
 		return
 	case !first:
 		rec.Duplicate++
+		if r.names != nil {
+			r.names.add(&r.names.Duplicate, st.Seq)
+		}
 		return
 	case reordered:
 		rec.Reordered++
+		if r.names != nil {
+			r.names.add(&r.names.Reordered, st.Seq)
+		}
 	}
 	r.unique++
+	if st.Seq < r.expiry.to {
+		r.expiry.count--
+	}
+	if r.answer != nil {
+		r.answer(p.Flow, st.Seq, p.At)
+	}
 	latency := p.At - st.Planned
+	if r.expected > 0 {
+		r.estimate.RecordCorrected(latency, r.expected)
+	}
 	if latency > r.timeout {
 		rec.Late++
+		if r.names != nil {
+			r.names.add(&r.names.Late, st.Seq)
+		}
 	} else {
 		rec.Replied++
 	}

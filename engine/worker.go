@@ -34,7 +34,8 @@ type worker struct {
 	maxLag   int64
 	spin     bool
 	async    bool
-	unpaced  bool
+	unpaced  bool // planned is the time of the send
+	planless bool // there is no schedule: unpaced, or a closed model
 	interval int64
 	idle     func() // called once a pass in tests that have no second thread; nil otherwise
 
@@ -63,6 +64,7 @@ type worker struct {
 	traffic    stats.Traffic
 	lastSent   int64
 	accepted   uint64
+	offered    atomic.Uint64 // accepted, where there is no plan that would tell
 	refused    [backend.NumCauses]uint64
 	abandoned  uint64
 	unsent     unsent
@@ -201,6 +203,8 @@ func (w *worker) record(sent []slot, after int64) {
 			}
 			rec.Lag.RecordN(after-planned, n)
 		}
+	} else {
+		w.offered.Store(w.accepted + uint64(len(sent)))
 	}
 	if !w.mixed {
 		w.traffic.Add(sent[0].bytes, w.ipv6[0], uint64(len(sent)))

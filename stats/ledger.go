@@ -8,6 +8,13 @@ const (
 	ModeEcho   = "echo"
 )
 
+// The load models, Config.Model.
+const (
+	ModelOpen     = "open"
+	ModelClosed   = "closed"
+	ModelBlocking = "blocking"
+)
+
 // Check adds the ledger up and names the first line that does not balance, with the difference in packets. mode is
 // Config.Mode; in oneway mode nothing can have been replied, late, lost or in flight.
 func (l *Ledger) Check(mode string) error {

@@ -96,6 +96,7 @@ func mergeRound(shards []*Result) (*Result, error) {
 			whole.Interrupted = s.Interrupted
 		}
 	}
+	var err error
 	for i, h := range whole.histograms() {
 		sum := &Hist{}
 		for _, s := range shards {
@@ -107,11 +108,15 @@ func mergeRound(shards []*Result) (*Result, error) {
 		}
 		*h.sum = sum.Summary()
 	}
+	if whole.Corrected, err = mergeCorrected(shards); err != nil {
+		return nil, err
+	}
 	whole.Rate = mergeRates(shards)
 	whole.Config, whole.Host = mergeSetup(shards)
 	whole.Timeline = mergeTimelines(shards)
 	whole.Counters = mergeCounters(shards)
 	whole.Calibration = mergeCalibrations(shards, whole.Rate.TargetPPS)
+	whole.Little = mergeLittles(&whole, shards)
 	whole.Normalize()
 	return &whole, nil
 }

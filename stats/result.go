@@ -36,6 +36,11 @@ type Result struct {
 	Service     Histogram `json:"service_ns"`
 	Server      Histogram `json:"server_ns"`
 	Gap         Histogram `json:"gap_ns"`
+	// Corrected is an estimate from a closed run: what clients that send at a fixed interval, replies or not, would have seen. See
+	// Hist.RecordCorrected. nil where it was not asked for.
+	Corrected *Histogram `json:"corrected_ns,omitempty"`
+	// Little holds the packets in flight against rate x mean latency; nil in oneway mode.
+	Little *Little `json:"little,omitempty"`
 	// Timeline has an entry a second, or fewer longer ones in long runs; see Second.
 	Timeline []Second  `json:"timeline"`
 	Workers  []Worker  `json:"workers"`
@@ -53,7 +58,7 @@ type Config struct {
 	// The rest is the effective configuration.
 	Targets []string `json:"targets"`
 	Mode    string   `json:"mode"`  // oneway or echo
-	Model   string   `json:"model"` // open
+	Model   string   `json:"model"` // open, closed or blocking; see the Model constants
 	Profile string   `json:"profile"`
 	// Paced is false for --rate max: there is no plan, so lag, rate and duty say nothing.
 	Paced        bool  `json:"paced"`
@@ -74,7 +79,14 @@ type Config struct {
 	Seed    uint64   `json:"seed"`
 	SLOs    []string `json:"slos"`
 	Rounds  int      `json:"rounds"`
-	// RTTStart says where the latency clock starts, in words, for the reader.
+	// Clients and ThinkNS belong to the closed model, Senders to the blocking one. MaxInFlight caps the open one; 0 = no cap. CorrectNS is
+	// the interval of Result.Corrected.
+	Clients     int   `json:"clients,omitempty"`
+	ThinkNS     int64 `json:"think_ns,omitempty"`
+	Senders     int   `json:"senders,omitempty"`
+	MaxInFlight int   `json:"max_in_flight,omitempty"`
+	CorrectNS   int64 `json:"correct_ns,omitempty"`
+	// ClockStart says where the latency clock starts, in words, for the reader.
 	ClockStart string `json:"clock_start"`
 }
 

@@ -22,7 +22,8 @@ func (r *Result) Settings() []Setting {
 	shared := func(name string, value any) Setting { return Setting{name, fmt.Sprint(value), false} }
 	own := func(name string, value any) Setting { return Setting{name, fmt.Sprint(value), true} }
 	return []Setting{
-		shared("mode", c.Mode), shared("model", c.Model), shared("profile", c.Profile), shared("paced", c.Paced), own("target rate", target),
+		shared("mode", c.Mode), shared("model", c.Model), own("clients", c.Clients), shared("think", FormatNS(c.ThinkNS)), own("senders", c.Senders),
+		own("max in flight", c.MaxInFlight), shared("correction", FormatNS(c.CorrectNS)), shared("profile", c.Profile), shared("paced", c.Paced), own("target rate", target),
 		shared("duration", FormatNS(c.DurationNS)), shared("warm-up", FormatNS(c.WarmupNS)), shared("timeout", FormatNS(c.TimeoutNS)),
 		shared("drain", FormatNS(c.DrainNS)), shared("max lag", FormatNS(c.MaxLagNS)), shared("payload bytes", c.PayloadBytes), shared("payload", c.Payload),
 		shared("clock start", c.ClockStart), shared("batch", c.Batch), shared("catch-up", c.CatchUp), shared("wait", c.Wait),
