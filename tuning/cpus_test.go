@@ -64,11 +64,11 @@ func TestBelowMount(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	got, err := host(t, "two-sockets").Limits()
-	if want := (Limits{1024, 524288}); err != nil || got != want {
+	if want := (Limits{NoFileSoft: 1024, NoFileHard: 524288, Memlock: 8388608}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	got, err = host(t, "vm-steal").Limits()
-	if want := (Limits{math.MaxUint64, math.MaxUint64}); err != nil || got != want {
+	if want := (Limits{NoFileSoft: math.MaxUint64, NoFileHard: math.MaxUint64, Memlock: 8388608}); err != nil || got != want {
 		t.Errorf("unlimited: %+v, %v; want %+v", got, err, want)
 	}
 	for why, text := range map[string]string{

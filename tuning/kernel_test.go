@@ -72,7 +72,7 @@ func TestKernelLimits(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &want); err != nil {
 		t.Fatal(err)
 	}
-	if got != (Limits{want.Cur, want.Max}) {
+	if got.NoFileSoft != want.Cur || got.NoFileHard != want.Max {
 		t.Errorf("%+v, getrlimit says %+v", got, want)
 	}
 }
