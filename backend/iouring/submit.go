@@ -16,9 +16,9 @@ import (
 const (
 	// sendFlags: a full socket buffer is EAGAIN, and never a wait in the background that lets later packets pass.
 	sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
-	// headroom is for headers, what devices want in front of them, and skb_shared_info; bookkeeping is the sk_buff itself. Together
-	// with kmalloc's rounding they bound SKB_TRUESIZE (include/linux/skbuff.h), which is what a send buffer is charged.
-	headroom, bookkeeping = 480, 256
+	// headroom is for headers, what devices want in front of them, and skb_shared_info; bookkeeping is for the sk_buff and what the
+	// kernel's caches round up. With kmalloc's rounding they bound SKB_TRUESIZE (include/linux/skbuff.h), which a send buffer is charged.
+	headroom, bookkeeping = 480, 384
 	// chainWait bounds the wait for a chain. Nothing in it blocks: only a kernel that stopped working lets it pass.
 	chainWait = time.Second
 )
