@@ -312,12 +312,14 @@ func (r *run) begin(at int64) {
 
 // sendThread is the life of worker i: pin, open, measure the guard, warm up, send, close.
 func (r *run) sendThread(i int, ready chan<- error, replies *sync.WaitGroup) {
-	runtime.LockOSThread() // never unlocked: the thread, with its affinity and slack, ends with the goroutine
+	runtime.LockOSThread() // never unlocked: the thread, with its timer slack, ends with the goroutine
 	w := r.workers[i]
-	if err := r.settle(i); err != nil {
+	restore, err := r.settle(i)
+	if err != nil {
 		ready <- err
 		return
 	}
+	defer restore()
 	if err := r.open(i); err != nil {
 		ready <- err
 		return
@@ -375,19 +377,20 @@ func (u kernelUse) duty() float64 {
 	return float64(u.busy) / float64(u.at)
 }
 
-// settle pins the calling thread and sharpens its timers.
-func (r *run) settle(i int) error {
+// settle pins the calling thread and sharpens its timers; restore undoes the pinning.
+func (r *run) settle(i int) (restore func(), err error) {
 	if err := sys.TimerSlack(1); err != nil {
-		return fmt.Errorf("worker %d: %w", i, err)
+		return nil, fmt.Errorf("worker %d: %w", i, err)
 	}
 	if r.CPUs == nil {
-		return nil
+		return func() {}, nil
 	}
 	r.lanes[i].result.CPU = r.CPUs[i]
-	if _, err := sys.Pin(r.CPUs[i]); err != nil {
-		return fmt.Errorf("worker %d: cpu %d: %w", i, r.CPUs[i], err)
+	restore, err = sys.Pin(r.CPUs[i])
+	if err != nil {
+		return nil, fmt.Errorf("worker %d: cpu %d: %w", i, r.CPUs[i], err)
 	}
-	return nil
+	return restore, nil
 }
 
 // send runs both phases of worker i.
@@ -434,8 +437,11 @@ func (r *run) receiveThread(i int) {
 	runtime.LockOSThread()
 	rc := r.receivers[i]
 	if r.ReceiveCPUs != nil {
-		if err := sys.SetAffinity(r.ReceiveCPUs); err != nil {
+		restore, err := sys.Pin(r.ReceiveCPUs...)
+		if err != nil {
 			rc.err = fmt.Errorf("receiver %d: cpus %v: %w", i, r.ReceiveCPUs, err)
+		} else {
+			defer restore()
 		}
 	}
 	if rc.err == nil { // binds what belongs to this thread before there are replies

@@ -55,8 +55,9 @@ func (r *run) crowdThread(ready chan<- error, replies *sync.WaitGroup) {
 	replies.Go(func() {
 		runtime.LockOSThread() // never unlocked, as in sendThread
 		w, rc := r.workers[0], r.receivers[0]
-		err := r.settle(0)
+		restore, err := r.settle(0)
 		if err == nil {
+			defer restore()
 			err = r.open(0)
 		}
 		if err != nil {

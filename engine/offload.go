@@ -231,10 +231,12 @@ func (r *offloading) run(ctx context.Context) error {
 // execute is the life of a worker's thread.
 func (w *offloaded) execute(start, deadline int64) {
 	if cpu := w.config.CPU; cpu >= 0 {
-		if _, err := sys.Pin(cpu); err != nil {
+		restore, err := sys.Pin(cpu)
+		if err != nil {
 			w.err = fmt.Errorf("cpu %d: %w", cpu, err)
 			return
 		}
+		defer restore()
 	}
 	before := sys.ThreadUsage()
 	w.err = w.Run(start, deadline)

@@ -313,9 +313,11 @@ func (s *QueueServer) serve() error {
 		return err
 	}
 	if len(s.cfg.CPUs) > 0 {
-		if err := sys.SetAffinity(s.cfg.CPUs); err != nil {
+		restore, err := sys.Pin(s.cfg.CPUs...)
+		if err != nil {
 			return fmt.Errorf("cpus %v: %w", s.cfg.CPUs, err)
 		}
+		defer restore()
 	}
 	for !s.stopped.Load() {
 		n, errno := s.mail.Receive(s.fd, false)

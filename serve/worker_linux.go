@@ -35,9 +35,11 @@ func (w *worker) run() error {
 	// Never unlocked: a pinned thread ends with its goroutine and its affinity goes with it.
 	runtime.LockOSThread()
 	if w.cpu >= 0 {
-		if _, err := sys.Pin(w.cpu); err != nil {
+		restore, err := sys.Pin(w.cpu)
+		if err != nil {
 			return fmt.Errorf("pin to cpu %d: %w", w.cpu, err)
 		}
+		defer restore()
 	} else {
 		defer runtime.UnlockOSThread()
 	}

@@ -72,6 +72,10 @@ func (j *judge) rate() {
 func (j *judge) lag() {
 	lag := &j.r.Lag
 	switch {
+	case j.r.Config.Model == stats.ModelClosed && lag.P999 > int64(j.l.MaxLag):
+		j.invalid(CodeLag, "the generator took %s at p99.9 (p50 %s, max %s) from a reply and think time to its client's next request, above the limit of %s: "+
+			"its own work is in these figures; fewer clients would have passed", stats.FormatNS(lag.P999), stats.FormatNS(lag.P50), stats.FormatNS(lag.Max),
+			stats.FormatDuration(j.l.MaxLag))
 	case !j.r.Config.Paced:
 	case lag.Count == 0 && j.r.Ledger.Sent > 0:
 		j.invalid(CodeLag, "no lag was recorded for the %s packets sent: nothing shows that the plan was kept", stats.FormatCount(j.r.Ledger.Sent))
@@ -108,7 +112,7 @@ func (j *judge) duty() {
 	}
 	j.invalid(CodeDuty, "%d of %d workers were busy for more than %s of the time, the most %s (%s); %s", over, len(j.r.Workers),
 		stats.FormatPercent(j.l.Duty), onCPU(w), stats.FormatPercent(w.Duty),
-		"about "+stats.FormatPPS(j.r.Rate.TargetPPS*j.l.Duty/w.Duty)+" would have passed, or more workers")
+		"about "+stats.FormatPPS(j.sustainable())+" would have passed, or more workers")
 }
 
 func onCPU(w *stats.Worker) string {

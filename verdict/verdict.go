@@ -38,6 +38,8 @@ const (
 	WarnGSO           = "gso"
 	WarnInterrupted   = "interrupted"
 	WarnRounds        = "rounds"
+	WarnClosed        = "closed"
+	WarnLittle        = "little"
 )
 
 // Limits are the thresholds. A zero field means its default.

@@ -86,7 +86,7 @@ func TestReasons(t *testing.T) {
 		{"paced without a target", func(r *stats.Result) { r.Rate.TargetPPS = 0 }, Limits{}, CodeRate, "0 pps"},
 
 		{"duty of 0.70 passes", func(r *stats.Result) { r.Workers[1].Duty = 0.70 }, Limits{}, "", ""},
-		{"duty of 0.71 does not, whoever's it is", func(r *stats.Result) { r.Workers[1].Duty = 0.71 }, Limits{}, CodeDuty, "986 pps would have passed"},
+		{"duty of 0.71 does not, whoever's it is", func(r *stats.Result) { r.Workers[1].Duty = 0.71 }, Limits{}, CodeDuty, "937 pps would have passed"},
 		{"the message names the worker", func(r *stats.Result) { r.Workers[0].Duty, r.Workers[1].Duty = 0.75, 1 }, Limits{}, CodeDuty, "2 of 2 workers were busy for more than 70.00 % of the time, the most the one on CPU 3 (100.00 %)"},
 		{"also an unpinned one", func(r *stats.Result) { r.Workers[0].Duty, r.Workers[0].CPU = 0.8, -1 }, Limits{}, CodeDuty, "unpinned"},
 

@@ -23,8 +23,15 @@ func (j *judge) warn() {
 }
 
 func (j *judge) warnPlan() {
+	if l := j.r.Little; l != nil && l.Suspect != "" {
+		j.warning(WarnLittle, "%.4g packets in flight on average, but rate x mean latency = %s x %s = %.4g (%+.1f %%): suspect %s", l.InFlight,
+			stats.FormatPPS(l.RatePPS), stats.FormatNS(l.LatencyNS), l.Product(), 100*l.Off, l.Suspect)
+	}
 	c := j.r.Calibration
 	switch {
+	case j.r.Config.Model == stats.ModelClosed:
+		j.warning(WarnClosed, "a closed load slows down with its target: each of the %d clients sees a stall of any length once, so percentiles say little about stalls, and the rate is a result",
+			j.r.Config.Clients)
 	case !j.r.Config.Paced:
 		j.warning(WarnNoPlan, "--rate max has no plan: lag, rate, duty and ceiling were not judged, and no packet has a planned time to be late for")
 	case c == nil:

@@ -35,17 +35,20 @@ func TimerSlack(ns int) error {
 	return os.NewSyscallError("prctl PR_SET_TIMERSLACK", unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0))
 }
 
-// Pin restricts the calling thread, which must be locked, to one CPU and returns the mask it had before.
-func Pin(cpu int) (*unix.CPUSet, error) {
+// Pin restricts the calling thread, which must be locked, to the given CPUs. restore gives it back the mask it had: Go does not end
+// the first thread of the process with the goroutine that was locked to it, and /proc/self speaks for that thread.
+func Pin(cpus ...int) (restore func(), err error) {
 	var old, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &old); err != nil {
 		return nil, os.NewSyscallError("sched_getaffinity", err)
 	}
-	set.Set(cpu)
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return nil, os.NewSyscallError("sched_setaffinity", err)
 	}
-	return &old, nil
+	return func() { _ = unix.SchedSetaffinity(0, &old) }, nil
 }
 
 // Affinity returns the CPUs the calling thread may run on.
@@ -61,15 +64,6 @@ func Affinity() ([]int, error) {
 		}
 	}
 	return cpus, nil
-}
-
-// SetAffinity restricts the calling thread, which must be locked, to the given CPUs.
-func SetAffinity(cpus []int) error {
-	var set unix.CPUSet
-	for _, cpu := range cpus {
-		set.Set(cpu)
-	}
-	return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &set))
 }
 
 // Usage is what the kernel charged to one thread.
