@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"blast/stats"
@@ -23,13 +24,21 @@ type series struct {
 }
 
 func seriesOf(r *stats.Result) []series {
-	return []series{
-		{"latency", &r.Latency, true, true},
-		{"service time", &r.Service, true, true},
+	planned, actual := "latency", "service time"
+	if waits(&r.Config) || r.Config.Model == stats.ModelClosed {
+		planned, actual = "latency (from planned)", "service time (from actual)"
+	}
+	all := []series{
+		{planned, &r.Latency, true, true},
+		{actual, &r.Service, true, true},
 		{"server's share", &r.Server, true, false},
 		{"lag", &r.Lag, false, false},
 		{"gap between sends", &r.Gap, false, false},
 	}
+	if r.Corrected != nil {
+		all = slices.Insert(all, 2, series{"latency, corrected: AN ESTIMATE", r.Corrected, true, false})
+	}
+	return all
 }
 
 // marked is a row's name, with the word INVALID where the figures are not to be quoted.
@@ -56,7 +65,7 @@ func (p *page) distributions(r *stats.Result) {
 			above = append(above, []string{s.marked(r), stats.FormatCount(h.Over.Ms1), stats.FormatCount(h.Over.Ms10),
 				stats.FormatCount(h.Over.Ms100), stats.FormatCount(h.Over.S1)})
 		}
-		if s.lost && (h.Count > 0 || s.name == "latency") {
+		if s.lost && (h.Count > 0 || s.hist == &r.Latency) {
 			rows = append(rows, withLost(r, s)...)
 		}
 	}
@@ -99,6 +108,14 @@ func (p *page) definitions(r *stats.Result) {
 		p.line("samples", "latency and service time count %s", samples(r))
 	} else {
 		p.line("clocks", "lag: from the planned to the actual send; latency is not measured in oneway mode")
+	}
+	if waits(&r.Config) {
+		p.line("", "what waited for a reply before it was sent counts from its planned time: latency holds that wait, service time does not")
+	}
+	if r.Corrected != nil {
+		p.line("estimate", "the corrected row adds, for each reply that took longer than %s, the samples that a client sending every %s would have had meanwhile "+
+			"(HdrHistogram recordCorrectedValue): %s samples that nobody measured", stats.FormatNS(r.Config.CorrectNS), stats.FormatNS(r.Config.CorrectNS),
+			stats.FormatCount(r.Corrected.Count-r.Latency.Count))
 	}
 	p.line("", "percentiles come from one histogram of all samples (HdrHistogram, 3 digits); none is averaged")
 }

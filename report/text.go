@@ -19,6 +19,7 @@ func Text(w io.Writer, r *stats.Result, o Options) error {
 	p.plan(r)
 	p.blank()
 	p.ledger(r)
+	p.little(r)
 	p.blank()
 	p.distributions(r)
 	p.blank()
@@ -65,6 +66,8 @@ func headline(r *stats.Result) string {
 		return "nobody has judged this result"
 	case !v.Valid:
 		return strings.Join(reasonCodes(v.Reasons), ", ") + ": these figures measure the generator, not the target"
+	case r.Config.Model == stats.ModelClosed:
+		says = "the generator kept no client waiting: these figures speak about the target under a load that waits for it"
 	case !r.Config.Paced:
 		says = "the counts add up; without a plan (--rate max) nothing more was judged"
 	}
@@ -89,14 +92,13 @@ func reasonCodes(reasons []stats.Reason) []string {
 func (p *page) plan(r *stats.Result) {
 	c, rate := &r.Config, &r.Rate
 	p.line("target", "%s, %s", strings.Join(c.Targets, ", "), c.Mode)
-	plan := fmt.Sprintf("by a plan fixed before the run (%s)", c.Profile)
-	if !c.Paced {
-		plan = "as fast as they are taken, without a plan"
-	}
-	p.line("model", "%s loop: packets leave %s, replies or not", c.Model, plan)
+	p.line("model", "%s", model(c))
 	p.line("measured", "%s of %s asked, after %s of warm-up, which is left out of all figures",
 		stats.FormatNS(rate.ElapsedNS), stats.FormatNS(c.DurationNS), stats.FormatNS(c.WarmupNS))
 	asked, share := "as many as possible", ""
+	if c.Model == stats.ModelClosed {
+		asked = "what " + plural(c.Clients, "client") + " can"
+	}
 	if c.Paced {
 		asked = stats.FormatPPS(rate.TargetPPS)
 		if rate.TargetPPS > 0 {

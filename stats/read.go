@@ -63,6 +63,11 @@ func (r *Result) check() error {
 			return fmt.Errorf("%s: %w", h.name, err)
 		}
 	}
+	if r.Corrected != nil {
+		if _, err := r.Corrected.Hist(); err != nil {
+			return fmt.Errorf("corrected_ns: %w", err)
+		}
+	}
 	if r.Shards < 1 || r.Shard < 0 || r.Shard >= r.Shards {
 		return fmt.Errorf("shard %d of %d", r.Shard, r.Shards)
 	}
