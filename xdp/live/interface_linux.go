@@ -172,7 +172,7 @@ func Probe() error {
 	if err := s.trace(); err != nil {
 		return fmt.Errorf("in-kernel engine: %w", explain(err))
 	}
-	if err := s.measure(64); err != nil {
+	if err := s.measure(2048); err != nil {
 		return fmt.Errorf("in-kernel engine: %w", explain(err))
 	}
 	return nil

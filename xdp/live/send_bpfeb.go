@@ -78,6 +78,8 @@ type sendState struct {
 	NextFlip     int64
 	Index        uint64
 	Pending      uint64
+	Mark         int64
+	Fastest      uint64
 	CallBegan    int64
 	Gap          int64
 	Waited       uint64

@@ -9,6 +9,7 @@
 
 #define ROTATE 4     /* lag histograms, one an interval, used in turn */
 #define FLUSH ROTATE /* the histogram of flush times comes behind them */
+#define WINDOW 1024  /* turns over which the speed of waiting is measured */
 #define SKIPS 32     /* slots that one turn skips at most */
 
 enum { BURST, SKIP, ABORT };
@@ -66,6 +67,9 @@ struct state {
 	s64 next_flip;
 	u64 index; /* interval */
 	u64 pending; /* frames redirected and not yet told by the tracepoints */
+
+	s64 mark;    /* time of the last turn whose number divides by WINDOW */
+	u64 fastest; /* ns of the fastest so many turns, all ones before */
 
 	/* Books. Measured slots only where not said otherwise. */
 	s64 call_began; /* time of the first turn of this call */
@@ -217,6 +221,12 @@ INLINE void tick(struct state *s, s64 now)
 	}
 	s->last = now;
 	s->idle = 1;
+	if ((turn & (WINDOW - 1)) == 0) {
+		u64 took = now - s->mark;
+		if (turn && took < s->fastest)
+			s->fastest = took;
+		s->mark = now;
+	}
 	if ((turn & s->batch_mask) == 0 && s->unflushed) {
 		u32 key = FLUSH;
 		struct histogram *h = bpf_map_lookup_elem(&lags, &key);
