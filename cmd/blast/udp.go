@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -33,6 +34,7 @@ type udpFlags struct {
 	payloadHex, payloadFile, match  string
 	vary                            []string
 	out, format, shard, runID       string
+	modelFlags
 }
 
 func udpCommand() *cobra.Command {
@@ -47,6 +49,7 @@ come or not. Latency counts from the planned time. The run ends VALID, or INVALI
   blast udp 10.0.0.2:9000 --rate 200k --mode oneway --payload 512       one way, counted at the interface
   blast udp 10.0.0.2:53 --rate 5k --payload-hex HEX --vary 0:2:seq --match 0:2        a foreign protocol: here, DNS by its id
   blast udp 10.0.0.2:9000 --rate 30k --profile tick:30 --flows 1000     1,000 game clients at 30 Hz (the rate comes from the tick)
+  blast udp 10.0.0.2:9000 --model closed --clients 10 --think 5ms       10 callers that wait for each reply, instead of a plan
   blast udp 10.0.0.2:9000 --profile ramp:10k..200k/60s --duration 60s --slo 'p99<5ms' --slo 'loss<0.1%'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -69,6 +72,7 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.DurationVar(&f.duration, "duration", 10*time.Second, "length of the measured part")
 	fl.StringVar(&f.profile, "profile", "const", "const | poisson | ramp:FROM..TO/DUR | step:FROM+BY/DUR..TO | burst:N@GAP | tick:HZ | file:PATH (lines TIME,BYTES)")
 	fl.StringVar(&f.mode, "mode", "echo", "echo (replies expected) or oneway")
+	f.modelFlags.register(cmd)
 	fl.StringVar(&f.backend, "backend", "auto", "send path: auto, "+backendNames())
 	fl.IntVar(&f.payload, "payload", 64, "UDP payload bytes, 0 to 65507; 64 carries the full stamp with the server's report, 16 to 47 the compact one")
 	fl.IntVar(&f.flows, "flows", 0, "source/destination pairs; 0 = one per target and worker")
@@ -120,6 +124,10 @@ func runUDP(ctx context.Context, f udpFlags, args []string) error {
 		return usage(err)
 	}
 	defer out.discard()
+	names, err := f.openNames()
+	if err != nil {
+		return usage(err)
+	}
 	prepareProcess(p.engine.Workers)
 	if p.auto != "" {
 		fmt.Fprintf(os.Stderr, "backend auto: %s, because %s\n", p.entry.Name, p.auto)
@@ -128,7 +136,7 @@ func runUDP(ctx context.Context, f udpFlags, args []string) error {
 	if res == nil {
 		return usage(runErr)
 	}
-	if err := out.write(res, f.format, os.Stdout); err != nil {
+	if err := errors.Join(out.write(res, f.format, os.Stdout), writeNames(names, p.engine.Names)); err != nil {
 		return err
 	}
 	if runErr != nil {

@@ -54,13 +54,16 @@ func (f *udpFlags) plan(ctx context.Context, args []string) (*udpPlan, error) {
 		return nil, err
 	}
 	for _, step := range []func(*udpPlan, []netip.AddrPort) error{
-		f.checkNumbers, f.checkTargets, f.planPayload, f.planSchedule, f.checkFits, f.planFlows, f.planWorkers, f.planHost, f.planBackend, f.planShard,
+		f.checkNumbers, f.checkTargets, f.planModel, f.planPayload, f.planSchedule, f.checkFits, f.planFlows, f.planWorkers, f.planHost, f.planBackend, f.planShard,
 	} {
 		if err := step(p, targets); err != nil {
 			return nil, err
 		}
 	}
 	f.fillConfig(p, args)
+	if err := f.fillModel(p); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
