@@ -81,6 +81,11 @@ func testOpenErrors(t *testing.T, h *Harness) {
 		refuse("source port in use", h.config(8, backend.Flow{Src: taken.addr, Dst: to.addr}), unix.EADDRINUSE, "source port", "in use")
 	}
 
+	once := flow(t, f, to)
+	d := open(t, h, h.config(8, once)) // as another worker or another blast might
+	refuse("the same flow in another sender", h.config(8, once), unix.EADDRINUSE, once.Src.String(), "another socket")
+	d.close()
+
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -145,6 +150,14 @@ func testSharedPort(t *testing.T, h *Harness) {
 		}
 	}
 	d.exact(2)
+	three := listen(t, h, netip.AddrPortFrom(f.to, 0))
+	other := open(t, h, h.config(8, backend.Flow{Src: src, Dst: three.addr})) // another worker
+	defer other.close()
+	other.send(1, numbered(0))
+	if a := three.take(1)[0]; a.from != src {
+		t.Fatalf("the other sender's packet came from %v, not from %v", a.from, src)
+	}
+	other.exact(1)
 }
 
 func testMixedFamilies(t *testing.T, h *Harness) {

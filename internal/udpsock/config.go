@@ -3,7 +3,6 @@ package udpsock
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"blast/backend"
 )
@@ -43,22 +42,4 @@ func Check(cfg *backend.Config) error {
 		seen[f] = i
 	}
 	return errors.Join(errs...)
-}
-
-// shared tells which local addresses several flows use, so that their sockets must be allowed to share it. Sockets of other workers
-// and other processes are not: there a port in use is an error.
-func shared(flows []backend.Flow) map[netip.AddrPort]bool {
-	count := make(map[netip.AddrPort]int, len(flows))
-	for _, f := range flows {
-		if f.Src.Port() != 0 {
-			count[f.Src]++
-		}
-	}
-	share := make(map[netip.AddrPort]bool)
-	for src, n := range count {
-		if n > 1 {
-			share[src] = true
-		}
-	}
-	return share
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -16,13 +17,21 @@ const DefaultReceiveBuffer = 4 << 20
 // Plan knows how each flow's socket is to be set up, and gathers what the kernel granted. Used by one thread, at Open.
 type Plan struct {
 	cfg    *backend.Config
-	share  map[netip.AddrPort]bool
+	taken  map[backend.Flow]bool // by other sockets, before this Plan's were opened
 	limits backend.Limits
 }
 
 // NewPlan takes a Config that Check passed. The Config is read as long as the Plan is used.
 func NewPlan(cfg *backend.Config) *Plan {
-	return &Plan{cfg: cfg, share: shared(cfg.Flows), limits: backend.Limits{PayloadBytes: MaxPayload}}
+	p := &Plan{cfg: cfg, limits: backend.Limits{PayloadBytes: MaxPayload}}
+	if !slices.ContainsFunc(cfg.Flows, func(f backend.Flow) bool { return f.Src.Port() != 0 }) {
+		return p // the kernel gives out free ports only
+	}
+	var err error
+	if p.taken, err = connected(); err != nil {
+		p.limits.Notes = append(p.limits.Notes, fmt.Sprintf("source ports: could not see whether another process sends from them to the same targets: %v", err))
+	}
+	return p
 }
 
 // Prepare sets the options that a flow's socket needs before it is bound.
@@ -41,8 +50,9 @@ func (p *Plan) Prepare(fd, flow int) error {
 	if err := setInt(fd, level, discover, set, "IP_MTU_DISCOVER"); err != nil {
 		return err
 	}
-	if p.share[f.Src] {
-		// Connected sockets on one port are told apart by their peer (net/ipv4/udp.c compute_score).
+	if f.Src.Port() != 0 {
+		// Several targets from one port, on this worker or others: connected sockets are told apart by their peer (net/ipv4/udp.c
+		// compute_score). A port that a socket without this option has stays an error.
 		if err := setInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT"); err != nil {
 			return err
 		}
@@ -73,6 +83,9 @@ func (p *Plan) Inspect(fd, flow int) error {
 	local, err := localAddr(fd)
 	if err != nil {
 		return err
+	}
+	if p.taken[backend.Flow{Src: bare(local), Dst: bare(f.Dst)}] {
+		return fmt.Errorf("%v to %v belongs to another socket already, and the replies would go to one of the two: %w", local, f.Dst, unix.EADDRINUSE)
 	}
 	send, err := getInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, "SO_SNDBUF")
 	if err != nil {

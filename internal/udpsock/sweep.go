@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 const (
 	// sweepEvery is the number of rounds between two looks at error queues that no send has pointed to.
-	sweepEvery = 64
+	sweepEvery = 16
 	// sweepSockets is the number of sockets of one such look.
 	sweepSockets = 16
 )

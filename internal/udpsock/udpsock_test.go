@@ -2,6 +2,7 @@ package udpsock
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"runtime"
@@ -70,6 +71,32 @@ func TestInspectEmpties(t *testing.T) {
 	}
 	if n, err := unix.Read(fd, make([]byte, 8)); err != unix.EAGAIN {
 		t.Fatalf("%d bytes, %v: the socket was not emptied", n, err)
+	}
+}
+
+// The table is that of a little-endian machine, as amd64 and arm64 are.
+func TestTable(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+  207: 0100007F:9C41 0200007F:0007 01 00000000:00000000 00:00000000 00000000     0        0 10131 2 0000000000000000 0
+  208: 00000000:0044 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 10132 2 0000000000000000 0
+  209: B80D0120000000000000000001000000:1F90 B80D0120000000000000000002000000:0050 01 00000000:00000000 00:00000000 00000000 0 0 1 2 0 0
+  210: 0000000000000000FFFF00000100007F:0001 0000000000000000FFFF00000200007F:0002 01 00000000:00000000 00:00000000 00000000 0 0 1 2 0 0
+`
+	got := make(map[backend.Flow]bool)
+	if err := readTable(strings.NewReader(table), got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[backend.Flow]bool{}
+	for _, f := range [][2]string{{"127.0.0.1:40001", "127.0.0.2:7"}, {"[2001:db8::1]:8080", "[2001:db8::2]:80"}, {"127.0.0.1:1", "127.0.0.2:2"}} {
+		want[backend.Flow{Src: netip.MustParseAddrPort(f[0]), Dst: netip.MustParseAddrPort(f[1])}] = true
+	}
+	if !maps.Equal(got, want) {
+		t.Fatalf("read %v, want %v", got, want)
+	}
+	for _, line := range []string{"1: 0100007F:9C41 zz:1", "1: 01:1 0100007F:0001", "1: 0100007F:123456 0100007F:0001", "1: 0100007F 0100007F:0001"} {
+		if err := readTable(strings.NewReader("head\n"+line+"\n"), got); err == nil {
+			t.Errorf("%q was understood", line)
+		}
 	}
 }
 
