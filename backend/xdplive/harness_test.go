@@ -32,8 +32,9 @@ type plan struct {
 	catchUp  backend.CatchUp
 	maxLag   time.Duration
 	grace    time.Duration
-	// during, if set, runs beside the workers.
+	// during, if set, runs beside the workers; stop gets them.
 	during func(begun time.Time)
+	stop   func([]backend.Offload)
 }
 
 // outcome is what it gave.
@@ -50,14 +51,19 @@ type outcome struct {
 	ran      time.Duration
 	err      error
 	sent     uint64
+	dropped  uint64
+	unseen   uint64 // slots of worker 0 below Next without a reply
 	limits   backend.Limits
 	receiver backend.OffloadReceiver
 }
 
 func (p *plan) fill() {
 	p.flows, p.workers = max(p.flows, 1), max(p.workers, 1)
-	if p.payload == 0 {
+	switch p.payload {
+	case 0:
 		p.payload = 48
+	case -1:
+		p.payload = 0
 	}
 	if p.length == 0 {
 		p.length = 300 * time.Millisecond
@@ -66,7 +72,7 @@ func (p *plan) fill() {
 		p.maxLag = time.Millisecond
 	}
 	if p.grace == 0 {
-		p.grace = 500 * time.Millisecond // the machine is shared
+		p.grace = 10 * time.Second // the machine is shared
 	}
 }
 
@@ -172,6 +178,9 @@ func execute(t testing.TB, pair *testnet.Pair, p plan) *outcome {
 	if p.during != nil {
 		p.during(begun)
 	}
+	if p.stop != nil {
+		p.stop(list)
+	}
 	for range list {
 		if err := <-errs; err != nil {
 			o.err = err
@@ -201,6 +210,7 @@ func (o *outcome) collect(t testing.TB, list []backend.Offload) {
 		}
 		o.books = append(o.books, b)
 		o.sent += b.Sent
+		o.dropped += b.Dropped
 		for _, now := range []int64{sys.Monotonic(), math.MaxInt64} {
 			err := w.Collect(now, func(v *backend.OffloadInterval) {
 				at(&o.perTick, v.Index, v.Sent)
@@ -216,6 +226,9 @@ func (o *outcome) collect(t testing.TB, list []backend.Offload) {
 	}
 	var err error
 	if o.replies, err = o.receiver.Books(); err != nil {
+		t.Fatal(err)
+	}
+	if o.unseen, err = o.receiver.Unseen(0, 0, o.books[0].Next); err != nil {
 		t.Fatal(err)
 	}
 	for _, now := range []int64{sys.Monotonic(), math.MaxInt64} {
@@ -265,4 +278,18 @@ func echoServer(t testing.TB, pair *testnet.Pair) *live.Target {
 		}
 	})
 	return target
+}
+
+func countsOf(t testing.TB, target *live.Target) live.TargetCounts {
+	t.Helper()
+	perCPU, err := target.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum live.TargetCounts
+	for _, c := range perCPU {
+		sum.Received += c.Received
+		sum.Replied += c.Replied
+	}
+	return sum
 }
