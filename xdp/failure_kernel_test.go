@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/internal/testnet"
+	"blast/internal/testskip"
 	"blast/xdp"
 )
 
@@ -541,7 +542,14 @@ func TestKernelMetadata(t *testing.T) {
 	rx := p.Right.ListenUDP(netip.AddrPortFrom(p.Right.IPv4.Addr(), theirPort))
 	p.Left.Do(func() {
 		d := open(t, xdp.DeviceConfig{Interface: p.Left.Interface})
-		s := socket(t, d, xdp.SocketConfig{Metadata: true, SoftwareSum: true})
+		s, err := d.Open(xdp.SocketConfig{Metadata: true, SoftwareSum: true})
+		if errors.Is(err, errors.ErrUnsupported) {
+			testskip.Skip(t, "xdp", err.Error(), "run kernel 6.8 or newer")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
 		if g := s.Granted(); !g.Metadata || !g.TimeOffload || !g.SumOffload {
 			t.Fatalf("%+v", g)
 		}

@@ -175,7 +175,6 @@ func TestKernelSend(t *testing.T) {
 				src, dst = p.Left.IPv6, p.Right.IPv6
 			}
 			rx := p.Right.ListenUDP(netip.AddrPortFrom(dst.Addr(), theirPort))
-			_ = rx.SetReadBuffer(4 << 20)
 			sniff := capture(t, p.Right)
 			const count = 200
 			fill := numbered(c.payload)
@@ -354,7 +353,6 @@ func TestKernelReceive(t *testing.T) {
 // echo answers on the right until the test ends.
 func echo(t testing.TB, p *testnet.Pair, at netip.Prefix) {
 	conn := p.Right.ListenUDP(netip.AddrPortFrom(at.Addr(), theirPort))
-	_ = conn.SetReadBuffer(4 << 20)
 	go func() {
 		buf := make([]byte, 2048)
 		for {

@@ -225,7 +225,8 @@ func (r *Resolver) lookup(n *NextHop) (mac [6]byte, state int, err error) {
 		family = netlink.FAMILY_V6
 	}
 	list, err := r.netlink.NeighList(n.via, family)
-	if err != nil {
+	// An interrupted dump is one that the kernel changed meanwhile: what is missing now is found at the next look.
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return mac, 0, fmt.Errorf("neighbour table: %w", err)
 	}
 	for i := range list {

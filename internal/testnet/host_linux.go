@@ -81,7 +81,11 @@ func onNewThread(fn func()) {
 	<-done
 }
 
-// ListenUDP opens a UDP socket inside the namespace, closed by the test's cleanup. A zero port lets the kernel choose.
+// socketBuffer is the receive buffer of ListenUDP in bytes: a test's burst fits, whatever net.core.rmem_max is.
+const socketBuffer = 8 << 20
+
+// ListenUDP opens a UDP socket with a large receive buffer inside the namespace, closed by the test's cleanup. A zero port lets the
+// kernel choose.
 func (h *Host) ListenUDP(addr netip.AddrPort) *net.UDPConn {
 	h.t.Helper()
 	var conn *net.UDPConn
@@ -93,6 +97,16 @@ func (h *Host) ListenUDP(addr netip.AddrPort) *net.UDPConn {
 		conn = pc.(*net.UDPConn)
 	})
 	h.t.Cleanup(func() { _ = conn.Close() })
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		h.t.Fatalf("host %s: %v", h.Name, err)
+	}
+	var force error
+	if err := raw.Control(func(fd uintptr) {
+		force = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)
+	}); err != nil || force != nil {
+		h.t.Fatalf("host %s: receive buffer: %v, %v", h.Name, err, force)
+	}
 	return conn
 }
 

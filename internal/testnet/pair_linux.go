@@ -197,6 +197,9 @@ func (h *Host) settle() error {
 			return fmt.Errorf("interface %s: %w", h.Interface, err)
 		}
 		addrs, err := h.Netlink.AddrList(link, netlink.FAMILY_V6)
+		if errors.Is(err, netlink.ErrDumpInterrupted) { // the kernel changed the list meanwhile
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("addresses of %s: %w", h.Interface, err)
 		}
