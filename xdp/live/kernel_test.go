@@ -1,0 +1,364 @@
+package live
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"go.uber.org/goleak"
+
+	"blast/internal/sys"
+	"blast/internal/testnet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bucketIndex is HdrHistogram's countsArrayIndex for 2048 sub-buckets, by its definition.
+func bucketIndex(v uint64) int {
+	octave := 64 - 11 - bits.LeadingZeros64(v|2047)
+	return octave<<10 + int(v>>uint(octave))
+}
+
+func TestBucketLow(t *testing.T) {
+	for i := range buckets - 1 {
+		low, next := bucketLow(i), bucketLow(i+1)
+		if bucketIndex(uint64(low)) != i || bucketIndex(uint64(next-1)) != i {
+			t.Fatalf("bucket %d: %d to %d lie in %d and %d", i, low, next-1, bucketIndex(uint64(low)), bucketIndex(uint64(next-1)))
+		}
+	}
+}
+
+// reply is a frame of 42 bytes of headers and a full stamp, from port 7 to port 9.
+func reply(worker uint16, seq uint64, planned, sent int64) []byte {
+	b := make([]byte, 90)
+	b[12], b[14], b[23] = 8, 0x45, 17
+	binary.BigEndian.PutUint16(b[34:], 7)
+	binary.BigEndian.PutUint16(b[36:], 9)
+	binary.BigEndian.PutUint16(b[38:], 56)
+	binary.BigEndian.PutUint64(b[42:], 0xb1a501<<40|uint64(worker)<<16)
+	binary.BigEndian.PutUint64(b[50:], seq)
+	binary.BigEndian.PutUint64(b[58:], uint64(planned))
+	binary.BigEndian.PutUint64(b[66:], uint64(sent))
+	return b
+}
+
+// receiverOn attaches a receiver to the left end and begins.
+func receiverOn(t *testing.T, pair *testnet.Pair, shares []Share) *Receiver {
+	t.Helper()
+	var r *Receiver
+	pair.Left.Do(func() {
+		i, err := Inspect(pair.Left.Interface)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err = NewReceiver(i, ReceiverConfig{Ports: []uint16{9}, Shares: shares, Timeout: time.Hour, Interval: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := r.Begin(sys.Monotonic()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// give lets the program see a frame, without a network.
+func (r *Receiver) give(t *testing.T, frame []byte) uint32 {
+	t.Helper()
+	answer, err := r.objects.Receive.Run(&ebpf.RunOptions{Data: frame})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// TestKernelBuckets: times of every magnitude land in the bucket of HdrHistogram's definition; those beyond an hour are refused.
+func TestKernelBuckets(t *testing.T) {
+	r := receiverOn(t, testnet.NewPair(t, testnet.Config{}), []Share{{Limit: 1 << 20, Flows: 1}})
+	rng := rand.New(rand.NewPCG(1, 2))
+	var want uint64
+	for n := range uint64(400) {
+		age := rng.Int64N(1 << (n % 42))
+		now := sys.Monotonic()
+		r.give(t, reply(0, n, now-age, now))
+		var got *ReceiverInterval
+		if err := r.Collect(never, func(v *ReceiverInterval) { got = v }); err != nil {
+			t.Fatal(err)
+		}
+		h := &got.Latency
+		if age > 3600e9-1e9 {
+			if h.Refused+h.Count != 1 {
+				t.Fatalf("age %d: %d refused, %d counted", age, h.Refused, h.Count)
+			}
+			want += h.Count
+			continue
+		}
+		want++
+		// One value: the sum is the value.
+		v := h.SumLo
+		if h.Count != 1 || h.SumHi != 0 || v < uint64(age) || v > uint64(age)+1e9 || h.Buckets[bucketIndex(v)] != 1 {
+			t.Fatalf("age %d: counted %d, sum %d, bucket %d holds %d", age, h.Count, v, bucketIndex(v), h.Buckets[bucketIndex(v)])
+		}
+	}
+	tally, err := r.Tally(0)
+	if err != nil || tally.Unique != 400 || want < 300 {
+		t.Errorf("tally %+v, %v; %d in range", tally, err, want)
+	}
+}
+
+// TestKernelWindow: what the books say of replies that come again, out of order, too late for the window, or for nobody.
+func TestKernelWindow(t *testing.T) {
+	r := receiverOn(t, testnet.NewPair(t, testnet.Config{}), []Share{{First: 2, Limit: 1 << 40, Flows: 2}, {Limit: 1 << 40, Flows: 1}})
+	const far = 32 << windowMax // the window for so long a share
+	now := sys.Monotonic()
+	for _, c := range []struct {
+		why    string
+		worker uint16
+		seq    uint64
+		want   Tally
+	}{
+		{"a reply to the warm-up", 0, 1, Tally{Warm: 1}},
+		{"the first", 0, 2, Tally{Unique: 1, Replied: 1}},
+		{"the first again", 0, 2, Tally{Duplicate: 1}},
+		{"one of the other flow", 0, 3, Tally{Unique: 1, Replied: 1}},
+		{"one further on", 0, 8, Tally{Unique: 1, Replied: 1}},
+		{"one that was overtaken in its flow", 0, 6, Tally{Unique: 1, Replied: 1, Reordered: 1}},
+		{"one that was overtaken, but not in its flow", 0, 7, Tally{Unique: 1, Replied: 1}},
+		{"one that pushes the first out", 0, far + 2, Tally{Unique: 1, Replied: 1}},
+		{"the first once more", 0, 2, Tally{Stray: 1}},
+		{"a slot beyond the share", 0, 1 << 40, Tally{Stray: 1}},
+		{"another worker's slot of the same number", 1, 2, Tally{Unique: 1, Replied: 1}},
+	} {
+		before, err := r.Tally(int(c.worker))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer := r.give(t, reply(c.worker, c.seq, now, now)); answer != 1 {
+			t.Errorf("%s: answer %d, want drop", c.why, answer)
+		}
+		got, err := r.Tally(int(c.worker))
+		if err != nil {
+			t.Fatal(err)
+		}
+		diff := Tally{Unique: got.Unique - before.Unique, Replied: got.Replied - before.Replied, Late: got.Late - before.Late,
+			Duplicate: got.Duplicate - before.Duplicate, Reordered: got.Reordered - before.Reordered, Stray: got.Stray - before.Stray,
+			Warm: got.Warm - before.Warm, Contended: got.Contended - before.Contended}
+		if diff != c.want {
+			t.Errorf("%s: %+v, want %+v", c.why, diff, c.want)
+		}
+	}
+	if n, err := r.Unseen(0, far, far+10); err != nil || n != 9 {
+		t.Errorf("unseen of worker 0, [far, far+10): %d, %v; want 9", n, err)
+	}
+	if n, err := r.Unseen(1, 0, 10); err != nil || n != 9 {
+		t.Errorf("unseen of worker 1, [0, 10): %d, %v; want 9", n, err)
+	}
+	for _, c := range []struct {
+		why   string
+		frame []byte
+	}{
+		{"another port", func() []byte { b := reply(0, 1, now, now); b[37] = 10; return b }()},
+		{"no stamp", func() []byte { b := reply(0, 1, now, now); b[42] = 0; return b }()},
+		{"a fragment", func() []byte { b := reply(0, 1, now, now); b[20] = 0x20; return b }()},
+		{"TCP", func() []byte { b := reply(0, 1, now, now); b[23] = 6; return b }()},
+		{"ARP", func() []byte { b := reply(0, 1, now, now); b[13] = 6; return b }()},
+		{"a short frame", reply(0, 1, now, now)[:50]},
+	} {
+		if answer := r.give(t, c.frame); answer != 2 {
+			t.Errorf("%s: answer %d, want pass", c.why, answer)
+		}
+	}
+}
+
+// frameTo is a frame from the left end to the right, with a tag of VLAN 5 or without, and a stamp to be filled in.
+func frameTo(pair *testnet.Pair, tagged bool, port uint16) (frame []byte, header int) {
+	frame = append(append(frame, pair.Right.MAC...), pair.Left.MAC...)
+	if tagged {
+		frame = append(frame, 0x81, 0, 0, 5)
+	}
+	frame = append(frame, 8, 0)
+	ip := len(frame)
+	frame = append(frame, 0x45, 0, 0, 76, 0, 0, 0x40, 0, 64, 17, 0, 0)
+	src, dst := pair.Left.IPv4.Addr().As4(), pair.Right.IPv4.Addr().As4()
+	frame = append(append(frame, src[:]...), dst[:]...)
+	binary.BigEndian.PutUint16(frame[ip+10:], ^sum(frame[ip:], 0))
+	udp := len(frame)
+	frame = binary.BigEndian.AppendUint16(frame, 4000)
+	frame = binary.BigEndian.AppendUint16(frame, port)
+	frame = append(frame, 0, 56, 0, 0)
+	header = len(frame)
+	frame = append(frame, make([]byte, 48)...)
+	binary.BigEndian.PutUint16(frame[udp+6:], ^sum(frame[ip+12:], 17+56))
+	return frame, header
+}
+
+// sum is RFC 1071 as its text says it.
+func sum(b []byte, acc uint32) uint16 {
+	for i := 0; i < len(b); i += 2 {
+		acc += uint32(b[i])<<8 | uint32(b[i+1])
+	}
+	for acc > 0xffff {
+		acc = acc>>16 + acc&0xffff
+	}
+	return uint16(acc)
+}
+
+// sendOn runs a sender of so many slots, 10 us apart, from the left end.
+func sendOn(t *testing.T, pair *testnet.Pair, slots uint64, tagged bool, change func(*SenderConfig)) Account {
+	t.Helper()
+	frame, header := frameTo(pair, tagged, 9)
+	cfg := SenderConfig{Device: pair.Left.Index, Frames: [][]byte{frame}, Header: header, StampBytes: 48,
+		StampHead: [8]byte{0xb1, 0xa5, 1}, Segments: []Segment{{Slots: slots, Quot: 10_000, Den: 1, Each: 1}}}
+	if change != nil {
+		change(&cfg)
+	}
+	var s *Sender
+	pair.Left.Do(func() {
+		var err error
+		if s, err = NewSender(cfg); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if _, err := sys.Pin(runtime.NumCPU() - 1); err != nil {
+			t.Error(err)
+		}
+		start := sys.Monotonic() + int64(50*time.Millisecond)
+		done <- s.Run(start, start+int64(20*time.Second))
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Account()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestKernelVLAN: frames with a tag leave, are answered and are received like those without.
+func TestKernelVLAN(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	r := receiverOn(t, pair, []Share{{Limit: 1000, Flows: 1}})
+	words := r.objects.Ports
+	if err := words.Put(uint32(4000>>6), uint64(1)<<(4000&63)); err != nil {
+		t.Fatal(err)
+	}
+	target := targetOn(t, pair)
+	for i, tagged := range []bool{false, true} {
+		a := sendOn(t, pair, 500, tagged, func(c *SenderConfig) {
+			if tagged { // the second half of the slots
+				c.Segments = []Segment{{Slots: 1000, Quot: 10_000, Den: 1, Each: 1}}
+			}
+		})
+		time.Sleep(20 * time.Millisecond)
+		tally, err := r.Tally(0)
+		if want := uint64(500 * (i + 1)); err != nil || tally.Unique != want || a.Sent != want {
+			t.Errorf("tagged %v: sent %d, replies %+v, %v; target %v", tagged, a.Sent, tally, err, countsOf(t, target))
+		}
+	}
+}
+
+func targetOn(t *testing.T, pair *testnet.Pair) *Target {
+	t.Helper()
+	var target *Target
+	pair.Right.Do(func() {
+		i, err := Inspect(pair.Right.Interface)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if target, err = NewTarget(i, TargetConfig{Echo: true, Endpoints: []netip.AddrPort{netip.AddrPortFrom(pair.Right.IPv4.Addr(), 9)},
+			Allow: []netip.Prefix{pair.Right.IPv4.Masked()}}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() {
+		if err := target.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return target
+}
+
+// TestKernelRenewal: a run that outlasts its calls loses no slot, and says how often and how long it was away.
+func TestKernelRenewal(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	counter := pair.Right.Count(testnet.CountConfig{Action: testnet.Drop, Port: 9})
+	a := sendOn(t, pair, 20_000, false, func(c *SenderConfig) { c.MaxTurns = 300_000 })
+	if a.Sent != 20_000 || counter.Total().Frames != 20_000 || a.Renewals == 0 || a.Gap < int64(100*time.Microsecond) || a.Ended != 0 {
+		t.Errorf("account %+v, counted %d", a, counter.Total().Frames)
+	}
+	t.Logf("%d renewals, the longest gap %v", a.Renewals, time.Duration(a.Gap))
+}
+
+// TestKernelBusyInterface: a program that is there already is named and left alone.
+func TestKernelBusyInterface(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	pair.Left.Count(testnet.CountConfig{Action: testnet.Pass})
+	pair.Left.Do(func() {
+		i, err := Inspect(pair.Left.Interface)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewReceiver(i, ReceiverConfig{}); err == nil {
+			t.Error("a second program went onto the interface")
+		} else {
+			t.Log(err)
+		}
+	})
+}
+
+// TestKernelLoopback: lo is told apart: it receives in generic mode and cannot send.
+func TestKernelLoopback(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	pair.Left.Do(func() {
+		i, err := Inspect("lo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := i.CanTransmit(); err == nil {
+			t.Error("lo is said to take redirected frames")
+		}
+		r, err := NewReceiver(i, ReceiverConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Native() {
+			t.Error("native mode on lo")
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func countsOf(t *testing.T, target *Target) TargetCounts {
+	t.Helper()
+	perCPU, err := target.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum TargetCounts
+	for _, c := range perCPU {
+		sum.Received += c.Received
+		sum.Replied += c.Replied
+		sum.Denied += c.Denied
+	}
+	return sum
+}
