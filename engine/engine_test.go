@@ -53,14 +53,7 @@ func TestKeepsThePlan(t *testing.T) {
 func TestBurstAfterStall(t *testing.T) {
 	b := newBench(t, constant(t, 10_000, time.Second), 1)
 	b.cfg.Backend.Batch = 16
-	stalled := false
-	b.fake.Spend = func(n int) {
-		b.clk.T += 1000
-		if !stalled && b.clk.T > b.start+int64(500*time.Millisecond) {
-			stalled = true
-			b.clk.T += int64(50 * time.Millisecond)
-		}
-	}
+	b.fake.Spend = b.stall(1000)
 	res := must[*stats.Result](t)(b.go_(t))
 	if l := res.Ledger; l.Planned != 10_000 || l.Sent != 10_000 || l.Abandoned != 0 {
 		t.Fatalf("ledger %+v: want all 10000 sent", l)
@@ -83,13 +76,7 @@ func TestBurstAfterStall(t *testing.T) {
 func TestSkipAfterStall(t *testing.T) {
 	b := newBench(t, constant(t, 10_000, time.Second), 1)
 	b.cfg.CatchUp = CatchUpSkip
-	stalled := false
-	b.fake.Spend = func(int) {
-		if !stalled && b.clk.T > b.start+int64(500*time.Millisecond) {
-			stalled = true
-			b.clk.T += int64(50 * time.Millisecond)
-		}
-	}
+	b.fake.Spend = b.stall(0)
 	res := must[*stats.Result](t)(b.go_(t))
 	if a := res.Ledger.Abandoned; a < 488 || a > 491 {
 		t.Errorf("abandoned %d: want the 490 slots that were more than 1 ms late of the 500 in the stall", a)
@@ -103,13 +90,7 @@ func TestSkipAfterStall(t *testing.T) {
 func TestAbortAfterStall(t *testing.T) {
 	b := newBench(t, constant(t, 10_000, time.Second), 1)
 	b.cfg.CatchUp = CatchUpAbort
-	stalled := false
-	b.fake.Spend = func(int) {
-		if !stalled && b.clk.T > b.start+int64(500*time.Millisecond) {
-			stalled = true
-			b.clk.T += int64(50 * time.Millisecond)
-		}
-	}
+	b.fake.Spend = b.stall(0)
 	res := must[*stats.Result](t)(b.go_(t))
 	if res.Interrupted == "" || res.Ledger.Sent < 5000 || res.Ledger.Sent > 5002 {
 		t.Errorf("interrupted %q after %d sent: want an abort after 5001", res.Interrupted, res.Ledger.Sent)

@@ -95,6 +95,18 @@ func (b *bench) go_(t *testing.T) (*stats.Result, error) {
 	return res, err
 }
 
+// stall makes every Commit cost ns, and the first one after half a second 50 ms more.
+func (b *bench) stall(ns int64) func(int) {
+	stalled := false
+	return func(int) {
+		b.clk.T += ns
+		if !stalled && b.clk.T > b.start+int64(500*time.Millisecond) {
+			stalled = true
+			b.clk.T += int64(50 * time.Millisecond)
+		}
+	}
+}
+
 // checkNeverEarly reads the stamps off the wire: no packet was offered before its planned time.
 func (b *bench) checkNeverEarly(t *testing.T) {
 	t.Helper()
