@@ -364,7 +364,8 @@ func (d *Device) unredirect(s *Socket) error {
 }
 
 // Close stops redirecting and takes the program off. It comes before the Close of the sockets, which stay open: closing sockets
-// under a program has crashed kernels. It is idempotent.
+// under a program has crashed kernels (suricata#9333). Senders have stopped and reaped until nothing is outstanding by then: a driver
+// that is reconfigured while it sends has hung (intel/ethernet-linux-ice#61). It is idempotent.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
