@@ -241,17 +241,35 @@ func setRSS(iface, value string) error {
 		return err
 	}
 	set := sys.RXFH{Function: functionBit(h.Function), Transform: h.Transform, Key: h.Key, Table: h.Table}
-	if table == "default" {
-		set.Table = []uint32{}
+	now, err := sys.RSS(iface)
+	if err != nil {
+		return err
 	}
-	// A driver that cannot change the function refuses to be told, even its own one; name it only where it differs.
-	if now, err := sys.RSS(iface); err == nil {
-		if now.Function == set.Function {
-			set.Function = 0
+	// A table that was set counts as the user's, even when it equals the default, and the driver then refuses to drop queues. So the
+	// default is tried first: where it is what is wanted, the card is as if nobody had touched it.
+	if table == "default" || len(set.Table) > 0 {
+		if err := sys.SetRSS(iface, sys.RXFH{Transform: now.Transform, Table: []uint32{}}); err != nil {
+			return err
 		}
-		if slices.Equal(now.Key, set.Key) {
-			set.Key = nil // likewise the key
+		if now, err = sys.RSS(iface); err != nil {
+			return err
 		}
+	}
+	// A driver that cannot change the function or key refuses to be told, even its own; name only what differs.
+	if now.Function == set.Function {
+		set.Function = 0
+	}
+	if slices.Equal(now.Key, set.Key) {
+		set.Key = nil
+	}
+	if slices.Equal(now.Table, set.Table) {
+		set.Table = nil
+	}
+	if p["transform"] == "" {
+		set.Transform = now.Transform
+	}
+	if set.Function == 0 && set.Key == nil && set.Table == nil && set.Transform == now.Transform {
+		return nil
 	}
 	return sys.SetRSS(iface, set)
 }

@@ -126,3 +126,6 @@ func interfaceExists(iface string) error {
 	}
 	return nil
 }
+
+// InterruptNames are the names of the host's interrupts by number, as /proc/interrupts has them; empty when it cannot be read.
+func (r Reader) InterruptNames() map[int]string { return r.interruptNames() }

@@ -64,3 +64,9 @@ func (r Reader) exists(p string) bool {
 // threadFS is procfs as the calling thread sees the network: /proc/net is a link to the net of the thread group's leader,
 // which may be in another namespace (proc(5)), so /proc/thread-self/net is read instead.
 func (r Reader) threadFS() (procfs.FS, error) { return procfs.NewFS(r.path("/proc/thread-self")) }
+
+// Path is the place of the host's absolute path p below the root.
+func (r Reader) Path(p string) string { return r.path(p) }
+
+// Live says whether the root is this host's own.
+func (r Reader) Live() bool { return r.live() }

@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"strconv"
@@ -35,7 +36,7 @@ func (h RSS) String() string {
 func ParseRSS(text string) (RSS, error) {
 	p := pairs(text)
 	h := RSS{Function: p["function"]}
-	transform, err := strconv.ParseUint(p["transform"], 10, 8)
+	transform, err := strconv.ParseUint(cmp.Or(p["transform"], "0"), 10, 8)
 	if err != nil {
 		return RSS{}, fmt.Errorf("rss transform: %w", err)
 	}
