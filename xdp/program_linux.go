@@ -3,7 +3,6 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -23,16 +22,20 @@ const (
 	counters
 )
 
+// Values of the port map: whose a port is.
+const (
+	portPassed    = 0 // the kernel's
+	portAnyQueue  = 1 // the socket's of the queue that a packet comes to
+	portFirstHome = 2 // and from here on: the socket's of queue value - portFirstHome alone
+)
+
 // program is the one XDP program of a device: it passes everything but UDP packets to ports of a set, which it redirects to
 // the socket of the queue they arrived on. With an empty set it is the pass-all program that some drivers need for sending.
 type program struct {
 	prog   *ebpf.Program
 	xsks   *ebpf.Map // XSKMAP: queue -> socket
-	ports  *ebpf.Map // array of 1024 words of 64 bits: the set of ports
+	ports  *ebpf.Map // array of all ports
 	counts *ebpf.Map // per-CPU counters
-
-	mu   sync.Mutex
-	bits [1024]uint64 // what ports holds
 }
 
 // loadProgram creates the maps and loads the program.
@@ -43,7 +46,7 @@ func loadProgram(queues int) (*program, error) {
 		spec ebpf.MapSpec
 	}{
 		{&p.xsks, ebpf.MapSpec{Name: "blast_xsks", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues)}},
-		{&p.ports, ebpf.MapSpec{Name: "blast_ports", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1024}},
+		{&p.ports, ebpf.MapSpec{Name: "blast_ports", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1 << 16}},
 		{&p.counts, ebpf.MapSpec{Name: "blast_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: counters}},
 	} {
 		var err error
@@ -67,28 +70,31 @@ func loadProgram(queues int) (*program, error) {
 //  1. Ethernet, then at most one 802.1Q tag.
 //  2. IPv4 that is no fragment, or IPv6 without extension headers, carrying UDP; else pass.
 //  3. Is the destination port in the set? else pass.
-//  4. bpf_redirect_map(xsks, rx_queue_index, XDP_PASS): passes when no socket holds that queue (kernel 5.3).
-//  5. Count which of the two it was.
+//  4. Does it belong to one queue, and this is another? pass.
+//  5. bpf_redirect_map(xsks, rx_queue_index, XDP_PASS): passes when no socket holds that queue (kernel 5.3).
+//  6. Count which of the two it was.
 //
-// Registers: R6 context, R7 data, R8 data_end, R9 first the header in hand, then the port, then the answer.
+// Registers: R6 context, R7 data, R8 data_end, R9 first the header in hand, then the answer.
 func redirectProgram(xsks, ports, counts int) asm.Instructions {
 	insns := findPort()
 	insns = append(insns, lookup(ports, "pass")...)
 	insns = append(insns,
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
-		asm.And.Imm(asm.R9, 63),
-		asm.RSh.Reg(asm.R1, asm.R9),
-		asm.And.Imm(asm.R1, 1),
-		asm.JEq.Imm(asm.R1, 0, "pass"),
-
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.Word),
+		asm.JEq.Imm(asm.R1, portPassed, "pass"),
 		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // xdp_md.rx_queue_index
-		asm.LoadMapPtr(asm.R1, xsks),
+		asm.JEq.Imm(asm.R1, portAnyQueue, "redirect"),
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.Add.Imm(asm.R3, portFirstHome),
+		asm.Mov.Imm(asm.R9, xdpPass),
+		asm.JNE.Reg(asm.R1, asm.R3, "unclaimed"),
+
+		asm.LoadMapPtr(asm.R1, xsks).WithSymbol("redirect"),
 		asm.Mov.Imm(asm.R3, xdpPass),
 		asm.FnRedirectMap.Call(),
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.Mov.Imm(asm.R1, countRedirected),
 		asm.JEq.Imm(asm.R9, xdpRedirect, "count"),
-		asm.Mov.Imm(asm.R1, countUnclaimed),
+		asm.Mov.Imm(asm.R1, countUnclaimed).WithSymbol("unclaimed"),
 		asm.Mov.Reg(asm.R1, asm.R1).WithSymbol("count"),
 	)
 	insns = append(insns, lookup(counts, "answer")...)
@@ -103,7 +109,7 @@ func redirectProgram(xsks, ports, counts int) asm.Instructions {
 	)
 }
 
-// findPort is steps 1 and 2: it leaves the UDP destination port in R9 and its word's number in R1, or jumps to "pass".
+// findPort is steps 1 and 2: it leaves the UDP destination port in R1, or jumps to "pass".
 func findPort() asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -147,10 +153,8 @@ func findPort() asm.Instructions {
 		asm.Mov.Reg(asm.R2, asm.R9).WithSymbol("udp"),
 		asm.Add.Imm(asm.R2, 8),
 		asm.JGT.Reg(asm.R2, asm.R8, "pass"),
-		asm.LoadMem(asm.R9, asm.R9, 2, asm.Half), // destination port
-		asm.HostTo(asm.BE, asm.R9, asm.Half),
-		asm.Mov.Reg(asm.R1, asm.R9),
-		asm.RSh.Imm(asm.R1, 6),
+		asm.LoadMem(asm.R1, asm.R9, 2, asm.Half), // destination port
+		asm.HostTo(asm.BE, asm.R1, asm.Half),
 	}
 }
 
@@ -168,18 +172,18 @@ func lookup(fd int, missing string) asm.Instructions {
 
 // setPorts adds ports to the set or takes them out.
 func (p *program) setPorts(ports []uint16, in bool) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if in {
+		return p.give(ports, portAnyQueue)
+	}
+	return p.give(ports, portPassed)
+}
+
+// give says whose the ports are from now on.
+func (p *program) give(ports []uint16, whose uint32) error {
 	for _, port := range ports {
-		word, bit := uint32(port>>6), uint64(1)<<(port&63)
-		next := p.bits[word] &^ bit
-		if in {
-			next |= bit
-		}
-		if err := p.ports.Put(word, next); err != nil {
+		if err := p.ports.Put(uint32(port), whose); err != nil {
 			return fmt.Errorf("port %d: %w", port, err)
 		}
-		p.bits[word] = next
 	}
 	return nil
 }

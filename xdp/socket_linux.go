@@ -82,7 +82,11 @@ func (s *Socket) Recycle() {
 
 // Wait sleeps until a packet is there or the time is over, and says whether one is. Packets handed out are given back first,
 // so that the driver does not starve. An error says that the interface or the socket is gone, or down.
-func (s *Socket) Wait(d time.Duration) (bool, error) {
+func (s *Socket) Wait(d time.Duration) (bool, error) { return s.WaitAlso(d, -1) }
+
+// WaitAlso is Wait that ends early, without a packet, when another descriptor becomes readable or has an error. A negative one is
+// none.
+func (s *Socket) WaitAlso(d time.Duration, fd int) (bool, error) {
 	if s.recv == nil {
 		return false, errors.New("xdp: the device was opened without Receive, or the socket is closed")
 	}
@@ -97,10 +101,13 @@ func (s *Socket) Wait(d time.Duration) (bool, error) {
 		if left <= 0 {
 			return false, nil
 		}
-		fds := [1]unix.PollFd{{Fd: int32(s.recvd), Events: unix.POLLIN}}
+		fds := [2]unix.PollFd{{Fd: int32(s.recvd), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds[:], int((min(left, ask)+time.Millisecond-1)/time.Millisecond))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return false, fmt.Errorf("xdp: %w", os.NewSyscallError("poll", err))
+		}
+		if fds[1].Revents != 0 {
+			return s.recv.rx.Ready() > 0, nil
 		}
 		if n > 0 {
 			continue
