@@ -21,6 +21,9 @@ type echoCounts struct {
 	Replied    uint64
 	Malformed  uint64
 	Unfinished uint64
+	Peer       [4]uint32
+	Known      uint32
+	Pad        uint32
 }
 
 type echoEndpoint struct {
@@ -42,6 +45,7 @@ type echoPrefix struct {
 const (
 	echoMapAllowed   = "allowed"
 	echoMapEndpoints = "endpoints"
+	echoMapPorts     = "ports"
 	echoMapSelf      = "self"
 	echoMapTotals    = "totals"
 	echoProgAnswer   = "answer"
@@ -99,6 +103,7 @@ type echoProgramSpecs struct {
 type echoMapSpecs struct {
 	Allowed   *ebpf.MapSpec `ebpf:"allowed"`
 	Endpoints *ebpf.MapSpec `ebpf:"endpoints"`
+	Ports     *ebpf.MapSpec `ebpf:"ports"`
 	Self      *ebpf.MapSpec `ebpf:"self"`
 	Totals    *ebpf.MapSpec `ebpf:"totals"`
 }
@@ -132,6 +137,7 @@ func (o *echoObjects) Close() error {
 type echoMaps struct {
 	Allowed   *ebpf.Map `ebpf:"allowed"`
 	Endpoints *ebpf.Map `ebpf:"endpoints"`
+	Ports     *ebpf.Map `ebpf:"ports"`
 	Self      *ebpf.Map `ebpf:"self"`
 	Totals    *ebpf.Map `ebpf:"totals"`
 }
@@ -140,6 +146,7 @@ func (m *echoMaps) Close() error {
 	return _EchoClose(
 		m.Allowed,
 		m.Endpoints,
+		m.Ports,
 		m.Self,
 		m.Totals,
 	)

@@ -45,36 +45,61 @@ func NewTarget(i *Interface, cfg TargetConfig) (_ *Target, err error) {
 			err = errors.Join(explain(err), t.Close())
 		}
 	}()
+	if err := t.load(i); err != nil {
+		return nil, err
+	}
+	if err := t.fill(&cfg); err != nil {
+		return nil, err
+	}
+	t.link, t.native, err = i.attach(t.objects.Answer)
+	return t, err
+}
+
+// load loads the program in the form that the interface needs.
+func (t *Target) load(i *Interface) error {
 	spec, err := loadEcho()
 	if err != nil {
-		return nil, fmt.Errorf("read program: %w", err)
+		return fmt.Errorf("read program: %w", err)
 	}
-	spec.Maps[echoMapEndpoints].MaxEntries = uint32(max(len(cfg.Endpoints), 1))
-	spec.Maps[echoMapAllowed].MaxEntries = uint32(max(len(cfg.Allow), 1))
 	redirect := uint32(0)
 	if i.Kind == "veth" {
 		redirect = 1
 	}
 	if err := spec.Variables[echoVarREDIRECT].Set(redirect); err != nil {
-		return nil, fmt.Errorf("constant %s: %w", echoVarREDIRECT, err)
+		return fmt.Errorf("constant %s: %w", echoVarREDIRECT, err)
 	}
 	if err := spec.LoadAndAssign(&t.objects, nil); err != nil {
-		return nil, fmt.Errorf("load program: %w", err)
+		return fmt.Errorf("load program: %w", err)
 	}
-	if err := t.objects.Self.Put(uint32(0), uint32(i.Index)); redirect != 0 && err != nil {
-		return nil, fmt.Errorf("interface number %d: %w", i.Index, err)
+	if redirect == 0 {
+		return nil
 	}
+	if err := t.objects.Self.Put(uint32(0), uint32(i.Index)); err != nil {
+		return fmt.Errorf("interface number %d: %w", i.Index, err)
+	}
+	return nil
+}
+
+// fill writes endpoints and allow list.
+func (t *Target) fill(cfg *TargetConfig) error {
 	mode := uint32(1)
 	if cfg.Echo {
 		mode = 2
 	}
+	ports := map[uint32]uint64{}
 	for _, e := range cfg.Endpoints {
 		if !e.IsValid() || e.Addr().IsUnspecified() || e.Port() == 0 {
-			return nil, fmt.Errorf("endpoint %v: want an address and a port", e)
+			return fmt.Errorf("endpoint %v: want an address and a port", e)
 		}
 		key := echoEndpoint{Addr: words(e.Addr()), Port: networkOrder(e.Port())}
 		if err := t.objects.Endpoints.Put(&key, mode); err != nil {
-			return nil, fmt.Errorf("endpoint %v: %w", e, err)
+			return fmt.Errorf("endpoint %v: %w", e, err)
+		}
+		ports[uint32(e.Port()>>6)] |= 1 << (e.Port() & 63)
+	}
+	for key, set := range ports {
+		if err := t.objects.Ports.Put(key, set); err != nil {
+			return fmt.Errorf("ports: %w", err)
 		}
 	}
 	for _, p := range cfg.Allow {
@@ -83,11 +108,10 @@ func NewTarget(i *Interface, cfg TargetConfig) (_ *Target, err error) {
 			bits += 96
 		}
 		if err := t.objects.Allowed.Put(&echoPrefix{Bits: bits, Addr: words(p.Addr())}, uint32(1)); err != nil {
-			return nil, fmt.Errorf("allow %v: %w", p, err)
+			return fmt.Errorf("allow %v: %w", p, err)
 		}
 	}
-	t.link, t.native, err = i.attach(t.objects.Answer)
-	return t, err
+	return nil
 }
 
 // words is an address as it lies in memory, IPv4 mapped.

@@ -25,7 +25,17 @@ struct prefix {
 
 struct counts {
 	u64 received, bytes, denied, replied, malformed, unfinished;
+	u32 peer[4]; /* the last one found in the allow list, so that the trie is asked once for a train of packets */
+	u32 known;
+	u32 _pad;
 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u64);
+} ports SEC(".maps"); /* the set of ports of all endpoints: most packets are told apart by it alone */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -193,10 +203,33 @@ INLINE void stamp(struct found *f, struct counts *c, s64 received)
 	}
 }
 
+INLINE int served(u16 network)
+{
+	u32 port = be16(network), key = port >> 6;
+	u64 *set = bpf_map_lookup_elem(&ports, &key);
+	return set && *set >> (port & 63) & 1;
+}
+
+/* welcome reports whether a peer is in the allow list. */
+INLINE int welcome(struct counts *c, u32 *peer)
+{
+	if (c->known && c->peer[0] == peer[0] && c->peer[1] == peer[1] && c->peer[2] == peer[2] && c->peer[3] == peer[3])
+		return 1;
+	struct prefix key = {128, {peer[0], peer[1], peer[2], peer[3]}};
+	if (!bpf_map_lookup_elem(&allowed, &key))
+		return 0;
+	c->peer[0] = peer[0];
+	c->peer[1] = peer[1];
+	c->peer[2] = peer[2];
+	c->peer[3] = peer[3];
+	c->known = 1;
+	return 1;
+}
+
 SEC("xdp") int answer(struct xdp_md *ctx)
 {
 	struct found f;
-	if (!find(ctx, &f))
+	if (!find(ctx, &f) || !served(f.udp->dst))
 		return XDP_PASS;
 	struct endpoint to = {}, from = {};
 	address(to.addr, f.ip, f.v6, 16, 24);
@@ -211,8 +244,7 @@ SEC("xdp") int answer(struct xdp_md *ctx)
 	s64 now = bpf_ktime_get_ns();
 	address(from.addr, f.ip, f.v6, 12, 8);
 	from.port = f.udp->src;
-	struct prefix peer = {128, {from.addr[0], from.addr[1], from.addr[2], from.addr[3]}};
-	if (!bpf_map_lookup_elem(&allowed, &peer) || bpf_map_lookup_elem(&endpoints, &from)) {
+	if (!welcome(c, from.addr) || (served(from.port) && bpf_map_lookup_elem(&endpoints, &from))) {
 		c->denied++;
 		return XDP_DROP;
 	}
