@@ -1,7 +1,7 @@
-// Package serve holds the UDP targets that blast brings along: a sink that only counts, and an echo that answers every datagram
-// with itself.
+// Package serve holds the UDP targets that blast brings along: a sink that only counts, an echo that answers every datagram with
+// itself, and a queueing service (QueueServer) that holds each for a time that can be computed, injects faults by seed, and tells what it did.
 //
-// They are the no-op a generator is measured against. The echo writes its own times and a report of what it received into our
+// The first two are the no-op a generator is measured against. The echo writes its own times and a report of what it received into our
 // payload stamp, so that the sender learns in which direction a packet was lost; any other payload goes back byte for byte. Only
 // peers inside an allow list are answered, by default loopback and the prefix of the interface itself: a target must not be
 // usable as a reflector.

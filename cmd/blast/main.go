@@ -92,6 +92,7 @@ INVALID, with the reasons and the rate that would have passed.
 
   blast probe                                       what works on this machine, and what would fix the rest
   blast calibrate                                   what this machine can send, per backend (run this first)
+  blast lab                                         whether its figures are right here: measured against computed
   blast serve udp --mode echo --listen 127.0.0.1:9000
   blast udp 127.0.0.1:9000 --rate 50k --duration 30s
 
@@ -102,7 +103,7 @@ Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid 
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(calibrateCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand())
+	root.AddCommand(calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand())
 	return root
 }
 

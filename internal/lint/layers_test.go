@@ -51,6 +51,7 @@ var layers = []layer{
 	{"tuning/...", plus(leaves, foundation, "tuning/..."), nil},
 	{"serve/...", plus(leaves, foundation, "serve/...", "uring/...", "xdp/..."), nil},
 	{"calib", plus(leaves, "engine/...", foundation, "serve/...", "verdict"), nil},
+	{"lab", plus(leaves, "engine/...", foundation, "serve/...", "verdict"), nil},
 	{"tcpstack/...", plus(leaves, foundation, "tcpstack/..."), nil},
 
 	{"cmd/...", []string{"..."}, nil},
