@@ -103,32 +103,23 @@ func Check(inv Inventory, w Workload) []Finding {
 	}
 	rank := map[Level]int{Wall: 0, Slow: 1, Unread: 2, Fine: 3}
 	slices.SortStableFunc(c.out, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(rank[a.Level], rank[b.Level]), cmp.Compare(at(a), at(b)))
+		return cmp.Or(cmp.Compare(rank[a.Level], rank[b.Level]), compareAt(a, b))
 	})
 	return c.out
 }
 
-// at sorts findings without a number behind those with one.
-func at(f Finding) float64 {
-	if f.At == 0 {
-		return math.Inf(1)
-	}
-	return f.At
-}
-
-// FirstWall is the wall that is met first as connections or rate rise, whether the workload reaches it or not; not ok when none has a
-// number. Walls of connections go before walls of rate.
-func FirstWall(findings []Finding) (Finding, bool) {
-	var first Finding
-	for _, f := range findings {
-		if f.At == 0 || strings.HasSuffix(f.Unit, "/s") {
-			continue
+// compareAt puts the nearest wall first; walls of rate behind those of connections, and what has no number last.
+func compareAt(a, b Finding) int {
+	class := func(f Finding) int {
+		switch {
+		case f.At == 0:
+			return 2
+		case strings.HasSuffix(f.Unit, "/s"):
+			return 1
 		}
-		if first.At == 0 || f.At < first.At {
-			first = f
-		}
+		return 0
 	}
-	return first, first.At > 0
+	return cmp.Or(cmp.Compare(class(a), class(b)), cmp.Compare(a.At, b.At))
 }
 
 type check struct {

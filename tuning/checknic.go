@@ -19,9 +19,14 @@ func (c *check) nic(n *NIC) {
 		return
 	}
 	want := c.w.Workers
-	c.when(n.RXQueues < want || n.TXQueues < want, Finding{Code: "queues", Name: n.Name + " queues", Found: fmt.Sprintf("%d rx, %d tx", n.RXQueues, n.TXQueues),
-		Wanted: plural(want, "queue"), Apply: n.MaxQueues >= want, Command: fmt.Sprintf("ethtool -L %s combined %d", n.Name, min(max(n.MaxQueues, 1), want)),
-		Why: "workers that share a queue wait for its lock, and their replies share a core"})
+	f := Finding{Code: "queues", Name: n.Name + " queues", Found: fmt.Sprintf("%d rx, %d tx", n.RXQueues, n.TXQueues), Wanted: plural(want, "queue"),
+		Why: "workers that share a queue wait for its lock, and their replies share a core"}
+	if more := min(n.MaxQueues, want); more > min(n.RXQueues, n.TXQueues) {
+		f.Apply, f.Command = true, fmt.Sprintf("ethtool -L %s combined %d", n.Name, more)
+	} else {
+		f.Why += "; the driver offers no more"
+	}
+	c.when(n.RXQueues < want || n.TXQueues < want, f)
 	c.rings(n)
 	c.rss(n)
 	c.interrupts(n)
@@ -112,8 +117,11 @@ func (c *check) coalesce(n *NIC) {
 	if !ok {
 		return
 	}
-	adaptive := p["adaptive-rx"] == "1" || p["adaptive-tx"] == "1"
-	c.when(adaptive, Finding{Code: "coalesce", Name: n.Name + " coalescing", Found: "adaptive", Wanted: "fixed", Apply: true,
+	adaptive, found := p["adaptive-rx"] == "1" || p["adaptive-tx"] == "1", "rx "+p["rx-usecs"]+" us"
+	if adaptive {
+		found = "adaptive"
+	}
+	c.when(adaptive, Finding{Code: "coalesce", Name: n.Name + " coalescing", Found: found, Wanted: "fixed", Apply: true,
 		Command: fmt.Sprintf("ethtool -C %s adaptive-rx off adaptive-tx off rx-usecs %s", n.Name, wantUsecs(p)),
 		Why:     "the delay of receive interrupts follows the rate: latency at one rate says nothing about another"})
 }
