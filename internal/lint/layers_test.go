@@ -41,7 +41,7 @@ var layers = []layer{
 	{"backend/netudp", plus(leaves, foundation, "internal/udpsock"), nil},
 	{"backend/mmsg", plus(leaves, foundation, "internal/udpsock"), nil},
 	{"backend/iouring", plus(leaves, foundation, "internal/udpsock", "uring/..."), nil},
-	{"backend/afxdp", plus(leaves, foundation, "xdp/..."), nil},
+	{"backend/afxdp", plus(leaves, foundation, "internal/udpsock", "xdp/..."), nil},
 	{"backend/xdplive", plus(leaves, foundation, "xdp/..."), nil},
 	{"backend/...", plus(leaves, foundation), nil}, // the next backend
 
