@@ -47,10 +47,10 @@ type series struct {
 }
 
 // next reads key of m and adds what is new to h. The kernel does not know the extremes of a difference: they are exact where they are
-// those of all, and else the bounds of the outermost buckets. Nobody may write meanwhile.
+// those of all, and else the bounds of the outermost buckets.
 func (s *series) next(m *ebpf.Map, key uint32, h *Histogram) error {
-	now := &sendHistogram{}
-	if err := m.Lookup(key, now); err != nil {
+	now, err := steady(m, key)
+	if err != nil {
 		return err
 	}
 	diff := s.last
@@ -79,6 +79,25 @@ func (s *series) next(m *ebpf.Map, key uint32, h *Histogram) error {
 	h.add(diff)
 	s.last = now
 	return nil
+}
+
+// steady reads a histogram until two readings agree, or a few times where somebody writes all the while. In an interval that is over hardly
+// anybody writes; but a virtual CPU can be stopped between taking the time and recording, and half of a record would be a contradiction.
+func steady(m *ebpf.Map, key uint32) (*sendHistogram, error) {
+	now, before := &sendHistogram{}, &sendHistogram{}
+	if err := m.Lookup(key, now); err != nil {
+		return nil, err
+	}
+	if now.Count == 0 && now.Refused == 0 {
+		return &sendHistogram{}, nil
+	}
+	for tries := 0; *now != *before && tries < 8; tries++ {
+		now, before = before, now
+		if err := m.Lookup(key, now); err != nil {
+			return nil, err
+		}
+	}
+	return now, nil
 }
 
 // bucketLow is the smallest value of bucket i.
