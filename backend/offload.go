@@ -183,3 +183,17 @@ type OpenOffload func([]OffloadConfig, *ReceiverConfig) ([]Offload, OffloadRecei
 
 // OpenReceiver opens an in-kernel receiver in the network namespace of the calling thread.
 type OpenReceiver func(ReceiverConfig) (OffloadReceiver, error)
+
+// OffloadEntry is one row of the table of offloads that cmd/blast holds beside that of the other backends.
+type OffloadEntry struct {
+	// Name is the value of --backend.
+	Name string
+	// Open and Receiver open a run's workers, and a receiver for workers of other backends.
+	Open     OpenOffload
+	Receiver OpenReceiver
+	// Probe is like Entry.Probe: whether the kernel and the privileges are there.
+	Probe func() error
+	// Reach says, in the same way, whether the interface that flows lead to can be used, as far as that can be told without touching it; what
+	// shows only after a program is attached, Open tells.
+	Reach func([]Flow) error
+}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"blast/backend"
 	"blast/internal/sys"
 	"blast/internal/testnet"
@@ -14,6 +16,8 @@ import (
 	"blast/stats"
 	"blast/xdp/live"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // port is the target's in these tests.
 const port = 4700

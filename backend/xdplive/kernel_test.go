@@ -2,6 +2,7 @@ package xdplive
 
 import (
 	"errors"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -599,4 +600,121 @@ func child(t *testing.T) {
 	}
 	// Bounded even if the parent dies.
 	t.Error(list[0].Run(start, start+int64(time.Minute)))
+}
+
+// TestKernelReceiverForSockets: the receiver serves a sender that knows nothing of it: an ordinary socket, whose replies it takes before the
+// socket sees them, while what is no reply goes on to the socket.
+func TestKernelReceiverForSockets(t *testing.T) {
+	for _, c := range []struct {
+		name string // what the case is for
+		lo   bool
+		mode string
+	}{
+		{"a veth pair, in the driver", false, "native XDP"},
+		{"loopback, where there is no driver", true, "generic XDP"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pair := testnet.NewPair(t, testnet.Config{})
+			server, iface, addr := pair.Right, pair.Left.Interface, pair.Right.IPv4.Addr()
+			from := pair.Left.IPv4.Addr()
+			if c.lo {
+				server, iface, addr, from = pair.Left, "lo", netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.1")
+			}
+			conn, echo := pair.Left.ListenUDP(netip.AddrPortFrom(from, 0)), server.ListenUDP(netip.AddrPortFrom(addr, port))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				buf := make([]byte, 2048)
+				for {
+					n, from, err := echo.ReadFromUDPAddrPort(buf)
+					if err != nil {
+						return
+					}
+					if _, err := echo.WriteToUDPAddrPort(buf[:n], from); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}()
+			defer func() {
+				_ = echo.SetReadDeadline(time.Now())
+				<-done
+			}()
+			var r backend.OffloadReceiver
+			pair.Left.Do(func() {
+				var err error
+				r, err = OpenReceiver(backend.ReceiverConfig{Interface: iface, Ports: []uint16{uint16(conn.LocalAddr().(*net.UDPAddr).Port)},
+					Epoch: 3, Shares: []backend.ReceiverShare{{First: 10, Limit: 500, Flows: 1}}, Timeout: time.Second, Interval: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+			defer func() {
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			if r.Mode() != c.mode {
+				t.Errorf("mode %q, want %q", r.Mode(), c.mode)
+			}
+			start := sys.Monotonic()
+			if err := r.Begin(start); err != nil {
+				t.Fatal(err)
+			}
+			to := netip.AddrPortFrom(addr, port)
+			payload := make([]byte, 48)
+			var sent int64
+			for seq := range uint64(500) {
+				now := sys.Monotonic()
+				packet.PutStamp(payload, &packet.Stamp{Epoch: 3, Seq: seq, Planned: now - 1000, Sent: now})
+				if _, err := conn.WriteToUDPAddrPort(payload, to); err != nil {
+					t.Fatal(err)
+				}
+				if sent++; sent%50 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			if _, err := conn.WriteToUDPAddrPort([]byte("no stamp, no reply"), to); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			buf := make([]byte, 64)
+			if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "no stamp, no reply" {
+				t.Errorf("the socket read %q, %v", buf[:n], err)
+			}
+			books, err := r.Books()
+			if err != nil || books[0].Unique != 490 || books[0].Replied != 490 || books[0].Stray+books[0].Duplicate != 0 {
+				t.Errorf("books %+v, %v; want 490 replies", books, err)
+			}
+			var latency, service stats.Hist
+			if err := r.Collect(math.MaxInt64, func(v *backend.ReceiverInterval) {
+				addTo(t, &latency, &v.Latency)
+				addTo(t, &service, &v.Service)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if got := sumOf(t, &latency) - sumOf(t, &service); got != 490*1000 {
+				t.Errorf("latencies less service times sum to %d ns, want %d", got, 490*1000)
+			}
+		})
+	}
+}
+
+// TestKernelReach tells beforehand what Open would say.
+func TestKernelReach(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	reach := func(to netip.AddrPort) (err error) {
+		pair.Left.Do(func() { err = Reach([]backend.Flow{{Dst: to}}) })
+		return err
+	}
+	if err := reach(netip.AddrPortFrom(pair.Right.IPv4.Addr(), port)); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a peer that takes no frames: %v", err)
+	}
+	if err := reach(netip.MustParseAddrPort("127.0.0.1:9")); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("loopback: %v", err)
+	}
+	pair.Right.Count(testnet.CountConfig{Action: testnet.Pass})
+	if err := reach(netip.AddrPortFrom(pair.Right.IPv4.Addr(), port)); err != nil {
+		t.Errorf("a peer with a program: %v", err)
+	}
 }

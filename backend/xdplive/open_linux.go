@@ -13,8 +13,39 @@ import (
 // Name is the value of --backend.
 const Name = "xdp_live"
 
+// Entry is the row of this backend.
+func Entry() backend.OffloadEntry {
+	return backend.OffloadEntry{Name: Name, Open: Open, Receiver: OpenReceiver, Probe: Probe, Reach: Reach}
+}
+
 // Probe tells whether the in-kernel engine works on this kernel with these privileges. Whether an interface can do it, Open tells.
 func Probe() error { return wrap(live.Probe()) }
+
+// Reach implements backend.OffloadEntry.Reach. It asks neighbours for their addresses and attaches nothing.
+func Reach(flows []backend.Flow) error {
+	ways, err := newWays()
+	if err != nil {
+		return wrap(err)
+	}
+	defer ways.close()
+	for i, f := range flows {
+		if _, err := ways.find(f, ""); err != nil {
+			return wrap(fmt.Errorf("flow %d: %w", i, err))
+		}
+	}
+	if len(flows) == 0 {
+		return wrap(errors.New("no flow"))
+	}
+	device, err := live.Inspect(ways.interfaceName)
+	if err != nil {
+		return wrap(err)
+	}
+	// Other drivers may gain the ability with the program that Open attaches.
+	if device.Kind == "veth" || device.Loopback {
+		return wrap(device.CanTransmit())
+	}
+	return nil
+}
 
 func wrap(err error) error {
 	if err == nil {
