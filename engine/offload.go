@@ -55,7 +55,8 @@ type offloadRow struct {
 const offloadLead = 150 * time.Millisecond
 
 // RunOffload is Run for a backend that executes the plan itself; Open, Spin, ReceiveCPUs and Clock of the configuration are not used. It
-// refuses what such a backend cannot express, with an error that wraps errors.ErrUnsupported: payloads that need code of ours per packet.
+// refuses what such a backend cannot express, with an error that wraps errors.ErrUnsupported: payloads that need code of ours per packet, and
+// models in which replies decide what is sent.
 func RunOffload(ctx context.Context, cfg Config, open backend.OpenOffload) (*stats.Result, error) {
 	cfg.Open = func(backend.Config) (backend.Sender, backend.Receiver, error) { return nil, nil, errors.ErrUnsupported }
 	cfg.Clock = clock.NewReal()
@@ -82,6 +83,10 @@ func RunOffload(ctx context.Context, cfg Config, open backend.OpenOffload) (*sta
 
 // prepare describes every worker's share.
 func (r *offloading) prepare() error {
+	if r.Model != ModelOpen || r.MaxInFlight > 0 || r.Names != nil {
+		return fmt.Errorf("load model: the in-kernel engine sends by plan alone and counts fates without naming slots; closed, blocking and capped load "+
+			"and names need another backend: %w", errors.ErrUnsupported)
+	}
 	_, r.unpaced = r.Schedule.(pace.Unpaced)
 	r.payload = r.Backend.PayloadBytes
 	for i := range r.Workers {
