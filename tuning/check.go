@@ -61,6 +61,9 @@ func (w Workload) withDefaults() Workload {
 	return w
 }
 
+// parallel says whether several queues matter: with several workers, or when nothing is said about the load.
+func (w Workload) parallel() bool { return w.Workers > 1 || w.Connections == 0 && w.Rate == 0 }
+
 // thing is what a connection is called.
 func (w Workload) thing() string {
 	if w.Protocol == "tcp" {
@@ -183,8 +186,8 @@ func (c *check) ports() {
 		per = "per source address and target"
 	}
 	wanted := "1024-65535"
-	if wide := 64512.0 * ports / float64(s.PortTo-s.PortFrom+1); float64(w.Connections) > wide {
-		wanted = fmt.Sprintf("and %d sources", int(math.Ceil(float64(w.Connections)/64512)))
+	if most := 64512 * ports / float64(s.PortTo-s.PortFrom+1); float64(w.Connections) > most {
+		wanted = fmt.Sprintf("1024-65535 and %d sources", int(math.Ceil(float64(w.Connections)/most*float64(w.Sources))))
 	}
 	c.number(Finding{Code: "ports", Name: "source ports", Found: fmt.Sprintf("%d-%d", s.PortFrom, s.PortTo), Wanted: wanted, Apply: true,
 		Command: `sysctl -w net.ipv4.ip_local_port_range="1024 65535"`,

@@ -66,7 +66,7 @@ func (c *check) rss(n *NIC) {
 			continue
 		}
 		flow := strings.TrimSuffix(string(s), "-fields")
-		c.when(!HashesPorts(fields), Finding{Code: string(s), Name: n.Name + " " + flow + " hash", Found: fields, Wanted: "sdfn", Apply: true,
+		c.when(!HashesPorts(fields) && c.w.parallel(), Finding{Code: string(s), Name: n.Name + " " + flow + " hash", Found: fields, Wanted: "sdfn", Apply: true,
 			Command: fmt.Sprintf("ethtool -N %s rx-flow-hash %s sdfn", n.Name, flow), Why: "without ports (f, n) all replies of one target land on one queue"})
 	}
 }
@@ -108,7 +108,7 @@ func (c *check) xps(n *NIC) {
 	for _, list := range n.XPS {
 		unset += boolInt(list == "")
 	}
-	c.when(unset > 0, Finding{Code: "xps", Name: n.Name + " XPS", Found: fmt.Sprintf("%d of %d unset", unset, n.TXQueues), Wanted: "a core a queue", Apply: true,
+	c.when(unset > 0 && c.w.parallel(), Finding{Code: "xps", Name: n.Name + " XPS", Found: fmt.Sprintf("%d of %d unset", unset, n.TXQueues), Wanted: "a core a queue", Apply: true,
 		Command: fmt.Sprintf("echo MASK > /sys/class/net/%s/queues/tx-N/xps_cpus", n.Name), Why: "without it a socket's queue is hashed, and workers share queues (AF_XDP is not concerned)"})
 }
 
@@ -148,8 +148,12 @@ func (c *check) node(n *NIC) {
 			local = append(local, cpu.ID)
 		}
 	}
-	c.when(len(local) < c.w.Workers, Finding{Code: "node", Name: n.Name + " NUMA node", Found: fmt.Sprintf("node %d, %s", n.Node, plural(len(local), "CPU")),
-		Wanted: plural(c.w.Workers, "CPU"), Command: "blast udp --cpus " + FormatCPUs(local), Why: "packets of workers on another node cross between sockets"})
+	f := Finding{Code: "node", Name: n.Name + " NUMA node", Found: fmt.Sprintf("node %d, %s", n.Node, plural(len(local), "CPU")),
+		Wanted: plural(c.w.Workers, "CPU"), Why: "packets of workers on another node cross between sockets"}
+	if len(local) > 0 {
+		f.Command = fmt.Sprintf("blast udp --workers %d --cpus %s", len(local), FormatCPUs(local))
+	}
+	c.when(len(local) < c.w.Workers, f)
 }
 
 func boolInt(b bool) int {

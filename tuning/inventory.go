@@ -141,7 +141,7 @@ func (g *gaps) add(what string, err error) {
 	case errors.Is(err, os.ErrPermission):
 		why = "needs more privilege: run as root"
 	case errors.As(err, &path):
-		why = path.Err.Error() + ": " + path.Path
+		why = path.Err.Error() + ": " + strings.TrimPrefix(path.Path, strings.TrimSuffix(g.r.Root, "/")) // as the host names it
 	default:
 		why = err.Error()
 	}

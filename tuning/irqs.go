@@ -47,7 +47,7 @@ func (g *gaps) irqs(iface, dir string) []IRQ {
 		irqs = append(irqs, irq)
 	}
 	if unread > 0 {
-		g.add("interrupt affinity of "+iface, fmt.Errorf("%s: %d of %d not there; a container without /proc/irq?", g.r.path("/proc/irq"), unread, len(irqs)))
+		g.add("interrupt affinity of "+iface, fmt.Errorf("/proc/irq: %d of %d not there; a container hides it", unread, len(irqs)))
 	}
 	return irqs
 }
