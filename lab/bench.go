@@ -23,6 +23,8 @@ type bench struct {
 	checks []Check
 	// What the machine did, at worst over the runs of the attempt.
 	lag, behind int64 // ns: the generator behind its plan at p99.9, the target behind what it computed at p99.9
+	path        int64 // ns: how much longer requests took than the target held them, at p99
+	preempted   int64
 	drops       uint64
 }
 
@@ -75,6 +77,10 @@ func (b *bench) run(ctx context.Context, l load) (*outcome, error) {
 	b.behind, b.drops = max(b.behind, out.truth.Behind.P999), b.drops+truth.Drops+res.Ledger.SelfLost
 	if l.model != engine.ModelBlocking && l.cap == 0 { // there, lag is what the model makes of the target
 		b.lag = max(b.lag, res.Lag.P999)
+	}
+	b.path = max(b.path, res.Service.P99-out.truth.Sojourn.P99)
+	for i := range res.Workers {
+		b.preempted += res.Workers[i].InvoluntarySwitches
 	}
 	return out, nil
 }
@@ -134,7 +140,8 @@ func (b *bench) cpus() (worker, rest []int) {
 
 // noise says what the machine did to the attempt.
 func (b *bench) noise() string {
-	text := fmt.Sprintf("generator %s, target %s behind at p99.9", stats.FormatNS(b.lag), stats.FormatNS(b.behind))
+	text := fmt.Sprintf("at p99.9, the generator was behind its plan by %s and the target behind its own answers by %s; at p99, a request took %s beyond its holding time; "+
+		"the sending thread was preempted %s times", stats.FormatNS(b.lag), stats.FormatNS(b.behind), stats.FormatNS(max(b.path, 0)), stats.FormatCount(uint64(max(b.preempted, 0))))
 	if b.drops > 0 {
 		text += fmt.Sprintf(", %d packets dropped by full buffers", b.drops)
 	}

@@ -19,7 +19,7 @@ type Config struct {
 	CPUs []int
 	// Attempts is how often an experiment may be tried until it passes; 0 means 3.
 	Attempts int
-	// Budget is after how long nothing is repeated any more; 0 means 110 s.
+	// Budget is the time within which a repetition has to end, by how long the last one took; 0 means 110 s.
 	Budget time.Duration
 	// Only names the experiments to run; empty means all.
 	Only []string
@@ -160,13 +160,16 @@ func (l *laboratory) progress(e *Experiment) {
 // try runs an experiment until it passes, may not be repeated any more, or cannot be run at all.
 func (l *laboratory) try(ctx context.Context, x experiment, e *Experiment) {
 	began := time.Now()
-	for e.Attempts < l.cfg.Attempts && (e.Attempts == 0 || time.Since(l.began) < l.cfg.Budget) && ctx.Err() == nil {
+	last := time.Duration(0) // how long the last attempt took
+	for e.Attempts < l.cfg.Attempts && (e.Attempts == 0 || time.Since(l.began)+last < l.cfg.Budget) && ctx.Err() == nil {
+		attempt := time.Now()
 		e.Attempts++
 		e.Done = false
 		l.progress(e)
 		b := &bench{cfg: &l.cfg}
 		e.Err = x.run(ctx, b)
 		e.Checks, e.Noise, e.Took = b.checks, b.noise(), time.Since(began)
+		last = time.Since(attempt)
 		if e.OK() || x.once {
 			break
 		}

@@ -36,6 +36,7 @@ computed: a stall under open, closed and blocking load, a generator that is the 
 correction, shards, and faults by seed, each packet by name. Under 2 minutes; keep the machine idle meanwhile.
 
 An experiment that fails is tried again, since a neighbour can spoil a run; what passing means stays the same. Exits 3 when one fails.
+On a machine that others use too, real-time priority keeps them out: chrt -f 20 blast lab
 
 Experiments: ` + strings.Join(lab.Names(), ", ") + ".",
 		Args: noArgs,
@@ -46,7 +47,7 @@ Experiments: ` + strings.Join(lab.Names(), ", ") + ".",
 	fl.StringSliceVar(&f.only, "only", nil, "only these experiments")
 	fl.StringVar(&f.backend, "backend", "auto", "send path: auto, "+backendNames())
 	fl.IntVar(&f.attempts, "attempts", 3, "how often an experiment may be tried until it passes")
-	fl.DurationVar(&f.budget, "budget", 110*time.Second, "after this long, nothing is tried again")
+	fl.DurationVar(&f.budget, "budget", 110*time.Second, "nothing is tried again that would not end within this time")
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON instead of the table")
 	return cmd
 }
