@@ -2,15 +2,19 @@ package live
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"blast/internal/sys"
 	"blast/internal/testnet"
@@ -361,4 +365,78 @@ func countsOf(t *testing.T, target *Target) TargetCounts {
 		sum.Denied += c.Denied
 	}
 	return sum
+}
+
+// TestKernelPrivileges: capabilities that are missing are named, each.
+func TestKernelPrivileges(t *testing.T) {
+	testnet.NewPair(t, testnet.Config{})
+	for _, c := range []struct {
+		drop []uint
+		want string
+	}{
+		{[]uint{unix.CAP_NET_ADMIN}, "CAP_NET_ADMIN"},
+		{[]uint{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, "CAP_BPF"},
+		{[]uint{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN}, "CAP_PERFMON"},
+	} {
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // the thread ends with its capabilities
+			hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			var data [2]unix.CapUserData
+			if err = unix.Capget(&hdr, &data[0]); err != nil {
+				return
+			}
+			for _, bit := range c.drop {
+				data[bit/32].Effective &^= 1 << (bit % 32)
+			}
+			if err = unix.Capset(&hdr, &data[0]); err == nil {
+				err = Probe()
+			}
+			for _, bit := range c.drop { // should it be the process's first thread, which outlives the goroutine
+				data[bit/32].Effective |= 1 << (bit % 32)
+			}
+			_ = unix.Capset(&hdr, &data[0])
+		}()
+		<-done
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("without %s: %v", c.want, err)
+		}
+	}
+}
+
+// TestKernelUnsuitable: interfaces on which nothing here makes sense are told apart, with what to use instead.
+func TestKernelUnsuitable(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	pair.Left.Do(func() {
+		if _, err := Inspect("nothing0"); !errors.Is(err, unix.ENODEV) {
+			t.Errorf("an interface that does not exist: %v", err)
+		}
+		for _, l := range []netlink.Link{
+			&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "test0"}},
+			netlink.NewLinkBond(netlink.LinkAttrs{Name: "test0"}),
+			&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "test0", ParentIndex: pair.Left.Index}},
+			&netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "test0"}, Mode: netlink.TUNTAP_MODE_TUN},
+		} {
+			if err := pair.Left.Netlink.LinkAdd(l); err != nil {
+				t.Logf("this kernel makes no %s: %v", l.Type(), err)
+				continue
+			}
+			_, err := Inspect("test0")
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%s: %v", l.Type(), err)
+			}
+			t.Logf("%s: %v", l.Type(), err)
+			if err := pair.Left.Netlink.LinkDel(l); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	pair.Left.SetUp(false)
+	pair.Left.Do(func() {
+		if _, err := Inspect(pair.Left.Interface); !errors.Is(err, unix.ENETDOWN) {
+			t.Errorf("an interface that is down: %v", err)
+		}
+	})
 }
