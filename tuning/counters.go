@@ -224,3 +224,25 @@ func (s *Snapshot) readConntrack(r Reader, tfs procfs.FS) {
 		}
 	}
 }
+
+// BoundUDP are the local UDP ports that sockets of the calling thread's network namespace have, on any address.
+func (r Reader) BoundUDP() (map[uint16]bool, error) {
+	tfs, err := r.threadFS()
+	if err != nil {
+		return nil, fmt.Errorf("bound ports: %w", err)
+	}
+	out := map[uint16]bool{}
+	for _, read := range []func() (procfs.NetUDP, error){tfs.NetUDP, tfs.NetUDP6} {
+		sockets, err := read()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no IPv6
+		}
+		if err != nil {
+			return nil, fmt.Errorf("bound ports: %w", err)
+		}
+		for _, s := range sockets {
+			out[uint16(s.LocalPort)] = true
+		}
+	}
+	return out, nil
+}
