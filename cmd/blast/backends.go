@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"blast/backend"
+	"blast/backend/afxdp"
 	"blast/backend/iouring"
 	"blast/backend/mmsg"
 	"blast/backend/netudp"
@@ -13,7 +15,7 @@ import (
 
 // backends is the one table of send paths, in the order in which auto prefers them. A further backend is one folder and one row.
 func backends() []backend.Entry {
-	return []backend.Entry{mmsg.Entry(), iouring.Entry(), netudp.Entry()}
+	return []backend.Entry{mmsg.Entry(), iouring.Entry(), netudp.Entry(), afxdp.Entry()}
 }
 
 // choose returns the backend of that name, or for "auto" the preferred one that works, with the reason.
@@ -41,10 +43,8 @@ func chooseFrom(table []backend.Entry, name, preferred string) (backend.Entry, s
 // chooseAuto prefers what the calibration of this host recommends, then the order of the table. It never falls back silently.
 func chooseAuto(table []backend.Entry, preferred string) (backend.Entry, string, error) {
 	var why []string
-	for i, b := range table {
-		if b.Name == preferred {
-			table[0], table[i] = table[i], table[0]
-		}
+	if i := slices.IndexFunc(table, func(b backend.Entry) bool { return b.Name == preferred }); i > 0 {
+		table = slices.Concat(table[i:i+1], table[:i], table[i+1:])
 	}
 	for _, b := range table {
 		err := b.Probe()

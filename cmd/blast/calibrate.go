@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"blast/backend/afxdp"
 	"blast/backend/mmsg"
 	"blast/calib"
 	"blast/stats"
@@ -134,7 +135,11 @@ func candidates(names []string) ([]calib.Candidate, error) {
 		if names != nil && !slices.Contains(names, b.Name) {
 			continue
 		}
-		plain = append(plain, calib.Candidate{Entry: b})
+		c := calib.Candidate{Entry: b}
+		if b.Name == afxdp.Name {
+			c.Sink = netip.IPv6Loopback() // IPv4 frames put on lo reach no socket
+		}
+		plain = append(plain, c)
 		if b.Name == mmsg.Name {
 			trains = append(trains, calib.Candidate{Entry: b, GSO: trainOf})
 		}

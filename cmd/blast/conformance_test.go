@@ -119,7 +119,8 @@ func recording(t *testing.T, n uint64) plan {
 // the count is exact, every slot has its exact planned time, none arrives before it, and none later than the run's own lag says.
 func TestKernelRateConformance(t *testing.T) {
 	for _, b := range backends() {
-		ceiling := maxRate(t, b.Name)
+		at := placeOf(t, b.Name)
+		ceiling := maxRate(t, at, b.Name)
 		t.Logf("%s accepts about %s flat out", b.Name, stats.FormatPPS(ceiling))
 		plans := []plan{
 			constant(1, 3*time.Second), constant(100, time.Second), constant(10_000, time.Second),
@@ -133,30 +134,30 @@ func TestKernelRateConformance(t *testing.T) {
 				continue // trains are of this backend only
 			}
 			for workers := 1; workers <= min(2, len(allowedCPUs(t))); workers++ {
-				t.Run(fmt.Sprintf("%s/%s/%d-workers", b.Name, p.name, workers), func(t *testing.T) { p.conforms(t, b.Name, workers) })
+				t.Run(fmt.Sprintf("%s/%s/%d-workers", b.Name, p.name, workers), func(t *testing.T) { p.conforms(t, at, b.Name, workers) })
 			}
 		}
 	}
 }
 
 // maxRate is the rate without a plan, packets per second.
-func maxRate(t *testing.T, backend string) float64 {
+func maxRate(t *testing.T, at place, backend string) float64 {
 	t.Helper()
-	r := receive(t, 1<<20)
-	res, _ := measure(t, r.addr, "--mode", "oneway", "--rate", "max", "--duration", "500ms", "--backend", backend)
-	r.end(t)
+	r := at.receive(t, 1<<20)
+	res := at.measure(t, r.addr, "--mode", "oneway", "--rate", "max", "--duration", "500ms", "--backend", backend)
+	at.end(t, r)
 	return res.Rate.AchievedPPS
 }
 
 // conforms runs the plan and holds what arrived against it. A run that a stall of the machine made give slots up (they are in its
 // ledger) is repeated, at most twice; all else must hold in every attempt.
-func (p plan) conforms(t *testing.T, backend string, workers int) {
+func (p plan) conforms(t *testing.T, at place, backend string, workers int) {
 	for attempt := 1; ; attempt++ {
-		r := receive(t, 512<<20)
+		r := at.receive(t, 512<<20)
 		before, width := clockOffset(t)
-		res, _ := measure(t, append([]string{r.addr, "--mode", "oneway", "--backend", backend, "--workers", strconv.Itoa(workers)}, p.args...)...)
+		res := at.measure(t, append([]string{r.addr, "--mode", "oneway", "--backend", backend, "--workers", strconv.Itoa(workers)}, p.args...)...)
 		after, width2 := clockOffset(t)
-		got, dropped := r.end(t)
+		got, dropped := at.end(t, r)
 		if step := after - before; step > width+width2 || -step > width+width2 {
 			if attempt == 3 {
 				t.Fatalf("CLOCK_REALTIME was stepped by %v, the third time: receive times say nothing", time.Duration(step))

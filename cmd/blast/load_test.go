@@ -27,10 +27,11 @@ import (
 func TestKernelEcho(t *testing.T) {
 	for _, b := range backends() {
 		t.Run(b.Name, func(t *testing.T) {
+			at := placeOf(t, b.Name)
 			untilValid(t, func() *stats.Result {
-				server := serveUDP(t)
+				server := at.serve(t)
 				defer server.kill()
-				res, _ := measure(t, server.addr, "--rate", "20k", "--duration", "10s", "--backend", b.Name)
+				res := at.measure(t, server.addr, "--rate", "20k", "--duration", "10s", "--backend", b.Name)
 				l, counts := &res.Ledger, server.counted(t)
 				// Whatever the machine did meanwhile: every slot has its fate, and the server's books say the same as ours.
 				if l.Planned != 200_000 || l.Stray+l.Duplicate+l.InFlight != 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"strconv"
@@ -38,10 +39,16 @@ type receiver struct {
 	done chan struct{}
 }
 
-// receive opens the socket with a buffer of at least bufferBytes and reads until end.
+// receive opens the socket on loopback with a buffer of at least bufferBytes and reads until end.
 func receive(t *testing.T, bufferBytes int) *receiver {
 	t.Helper()
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	return receiveOn(t, netip.AddrFrom4([4]byte{127, 0, 0, 1}), bufferBytes)
+}
+
+// receiveOn is receive on another IPv4 address of the calling thread's namespace.
+func receiveOn(t *testing.T, host netip.Addr, bufferBytes int) *receiver {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(host, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,18 +137,19 @@ func (r *receiver) end(t *testing.T) (got []arrival, dropped uint64) {
 	if r.err != nil {
 		t.Fatalf("receiver: %v", r.err)
 	}
-	return r.got, socketDrops(t, r.conn.LocalAddr().(*net.UDPAddr).Port)
+	return r.got, socketDrops(t, r.conn.LocalAddr().(*net.UDPAddr).AddrPort())
 }
 
-// socketDrops reads the drops of the socket on a port of 127.0.0.1 from /proc/net/udp.
-func socketDrops(t *testing.T, port int) uint64 {
+// socketDrops reads the drops of the socket on an IPv4 address of the calling thread's namespace from /proc/net/udp.
+func socketDrops(t *testing.T, at netip.AddrPort) uint64 {
 	t.Helper()
-	f, err := os.Open("/proc/net/udp")
+	f, err := os.Open("/proc/thread-self/net/udp")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	local := fmt.Sprintf("0100007F:%04X", port)
+	a := at.Addr().Unmap().As4()
+	local := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(a[:]), at.Port())
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if field := strings.Fields(lines.Text()); len(field) > 12 && field[1] == local {
 			n, err := strconv.ParseUint(field[12], 10, 64)
@@ -151,7 +159,7 @@ func socketDrops(t *testing.T, port int) uint64 {
 			return n
 		}
 	}
-	t.Fatalf("no socket on port %d in /proc/net/udp", port)
+	t.Fatalf("no socket on %v in /proc/net/udp", at)
 	return 0
 }
 

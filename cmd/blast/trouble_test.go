@@ -69,8 +69,9 @@ func TestKernelTargetStopped(t *testing.T) {
 func TestKernelTargetKilled(t *testing.T) {
 	for _, b := range backends() {
 		t.Run(b.Name, func(t *testing.T) {
-			server := serveUDP(t)
-			p := start(t, nil, "udp", server.addr, "--rate", "1k", "--duration", "3s", "--timeout", "500ms", "--format", "json", "--backend", b.Name)
+			at := placeOf(t, b.Name)
+			server := at.serve(t)
+			p := at.start(t, "udp", server.addr, "--rate", "1k", "--duration", "3s", "--timeout", "500ms", "--format", "json", "--backend", b.Name)
 			time.Sleep(1500 * time.Millisecond)
 			server.kill()
 			o := p.end()
@@ -170,7 +171,7 @@ func TestKernelMemory(t *testing.T) {
 	if os.Getenv("BLAST_LONG") != "" {
 		length = time.Minute
 	}
-	rate := min(200_000, 0.5*maxRate(t, backends()[0].Name))
+	rate := min(200_000, 0.5*maxRate(t, placeOf(t, backends()[0].Name), backends()[0].Name))
 	for _, c := range []struct {
 		mode, serve string
 		rate        float64

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"blast/backend/afxdp"
 	"blast/engine"
 	"blast/stats"
 	"blast/tuning"
@@ -26,7 +27,10 @@ type udpFlags struct {
 	payload, flows, workers, batch  int
 	gso, rounds                     int
 	gro, fragment, kernelStamp      bool
+	align                           bool
 	sqpoll, zerocopy                bool
+	iface                           string
+	queue                           int
 	authorized, dryRun              bool
 	sndbuf, rcvbuf                  int
 	seed                            uint64
@@ -81,11 +85,14 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.family, "family", "any", "address family for names with both: any (IPv4 first), 4, 6")
 	fl.IntVar(&f.workers, "workers", 1, "sending threads")
 	fl.StringVar(&f.cpus, "cpus", "auto", "CPUs of the workers: a list such as 2,4-7; auto = the last ones this process may use; none = not pinned")
+	fl.BoolVar(&f.align, "align", false, "for this run, put the NIC's queues, interrupts, XPS and RSS where the workers are, and source ports where replies land on them; needs root")
 	fl.IntVar(&f.batch, "batch", 0, "most packets offered to the kernel at once; 0 = the backend's default")
 	fl.IntVar(&f.gso, "gso", 0, "packets per UDP_SEGMENT train; a train has one planned time. 0 = no trains")
 	fl.BoolVar(&f.gro, "gro", false, "receive trains in one piece (UDP_GRO)")
 	fl.BoolVar(&f.sqpoll, "sqpoll", false, "io_uring: a kernel thread sends, on a CPU of its own; its time counts as the worker's")
-	fl.BoolVar(&f.zerocopy, "zerocopy", false, "io_uring: send from the program's memory; pays from about 1500 bytes on, or with trains")
+	fl.BoolVar(&f.zerocopy, "zerocopy", false, "io_uring: send from the program's memory; pays from about 1500 bytes on, or with trains. af_xdp: refuse to copy")
+	fl.StringVar(&f.iface, "iface", "", "af_xdp: interface to send by; default: the one that the route to the target names")
+	fl.IntVar(&f.queue, "queue", 0, "af_xdp: queue of the interface for the first worker; each further worker takes the next one")
 	fl.StringVar(&f.catchUp, "catch-up", "burst", "late slots: burst (send them, a batch at a time), skip (abandon those later than --max-lag), abort")
 	fl.StringVar(&f.wait, "wait", "hybrid", "between slots: hybrid (sleep, then spin) or spin")
 	fl.DurationVar(&f.warmup, "warmup", 0, "send at the plan's first rate for this long before measuring")
@@ -129,18 +136,23 @@ func runUDP(ctx context.Context, f udpFlags, args []string) error {
 		return usage(err)
 	}
 	prepareProcess(p.engine.Workers)
+	unalign, err := p.alignHost(f.align)
+	if err != nil {
+		return usage(err)
+	}
+	defer func() { reportUndo(unalign()) }()
 	if p.auto != "" {
 		fmt.Fprintf(os.Stderr, "backend auto: %s, because %s\n", p.entry.Name, p.auto)
 	}
 	res, runErr := p.run(ctx)
 	if res == nil {
-		return usage(runErr)
+		return usage(explainWall(runErr))
 	}
 	if err := errors.Join(out.write(res, f.format, os.Stdout), writeNames(names, p.engine.Names)); err != nil {
 		return err
 	}
 	if runErr != nil {
-		return &exitError{exitRun, runErr}
+		return &exitError{exitRun, explainWall(runErr)}
 	}
 	if code := verdict.ExitCode(res.Verdict); code != exitOK {
 		return &exitError{code: code}
@@ -203,11 +215,15 @@ func (p *udpPlan) round(ctx context.Context, n int) (*stats.Result, error) {
 	res.Command, res.Config, res.Host = os.Args, p.config, p.host
 	res.Backend.Name, res.Backend.Auto = p.entry.Name, p.auto
 	for i := range res.Workers {
+		if p.entry.Name == afxdp.Name {
+			res.Workers[i].Queue = cfg.Backend.Queue + i
+		}
 		if w := &res.Workers[i]; w.CPU >= 0 {
 			w.Node = tuning.Reader{}.NodeOf(w.CPU)
 		}
 	}
 	p.calibrated(res)
+	p.audit(res)
 	res.Normalize()
 	res.Verdict = verdict.Judge(res, verdict.Limits{})
 	res.Normalize()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"blast/backend"
+	"blast/backend/afxdp"
 	"blast/calib"
 	"blast/engine"
 	"blast/pace"
@@ -25,6 +26,7 @@ import (
 	"blast/stats"
 	"blast/tuning"
 	"blast/verdict"
+	"blast/xdp"
 )
 
 // udpPlan is a run of blast udp, ready to go.
@@ -42,6 +44,7 @@ type udpPlan struct {
 	template      *packet.Template
 
 	manyInterfaces bool
+	placed         *placed // what --align did, and what it could not
 
 	epoch uint8 // of the first round; random, so that a server does not take a new run from the same port for the old one
 }
@@ -99,8 +102,8 @@ func (f *udpFlags) checkNumbers(p *udpPlan, _ []netip.AddrPort) error {
 		return fmt.Errorf("workers %d: want 1 to 256", f.workers)
 	case f.rounds < 1 || f.rounds > 100:
 		return fmt.Errorf("rounds %d: want 1 to 100", f.rounds)
-	case f.flows < 0 || f.batch < 0 || f.gso < 0 || f.sndbuf < 0 || f.rcvbuf < 0:
-		return errors.New("--flows, --batch, --gso, --sndbuf and --rcvbuf want 0 or more")
+	case f.flows < 0 || f.batch < 0 || f.gso < 0 || f.sndbuf < 0 || f.rcvbuf < 0 || f.queue < 0:
+		return errors.New("--flows, --batch, --gso, --sndbuf, --rcvbuf and --queue want 0 or more")
 	}
 	for _, slo := range f.slos {
 		if _, err := verdict.ParseSLO(slo); err != nil {
@@ -350,7 +353,7 @@ func (f *udpFlags) planWorkers(p *udpPlan, _ []netip.AddrPort) error {
 		}
 		p.engine.CPUs = list
 	case auto && f.workers <= len(usable):
-		p.engine.CPUs = usable[len(usable)-f.workers:]
+		p.engine.CPUs = p.bestCPUs(usable, f.workers)
 	case auto:
 		return fmt.Errorf("workers %d: more than the %d CPUs this process may use %v; a pinned worker needs one to itself. Lower --workers, or --cpus none",
 			f.workers, len(usable), usable)
@@ -363,19 +366,19 @@ func (f *udpFlags) planWorkers(p *udpPlan, _ []netip.AddrPort) error {
 	return nil
 }
 
-func (f *udpFlags) planBackend(p *udpPlan, _ []netip.AddrPort) error {
+func (f *udpFlags) planBackend(p *udpPlan, targets []netip.AddrPort) error {
 	p.engine.Echo = f.mode == stats.ModeEcho
 	p.engine.Timeout, p.engine.Drain, p.engine.MaxLag = f.timeout, f.drain, f.maxLag
 	p.engine.Backend = backend.Config{
 		PayloadBytes: f.payload, Batch: f.batch, GSO: f.gso, GRO: f.gro, KernelStamp: f.kernelStamp,
 		SendBuffer: f.sndbuf, ReceiveBuffer: f.rcvbuf, Fragment: f.fragment,
-		SQPoll: f.sqpoll, ZeroCopy: f.zerocopy,
+		SQPoll: f.sqpoll, ZeroCopy: f.zerocopy, Interface: f.iface, Queue: f.queue,
 	}
-	if f.backend == "auto" && (f.sqpoll || f.zerocopy) {
-		return errors.New("--sqpoll and --zerocopy are switches of one backend; name it, such as --backend io_uring")
+	if f.backend == "auto" && (f.sqpoll || f.zerocopy || f.iface != "" || f.queue != 0) {
+		return errors.New("--sqpoll, --zerocopy, --iface and --queue are switches of one backend; name it, such as --backend io_uring")
 	}
 	var err error
-	p.entry, p.auto, err = choose(f.backend, p.preferred())
+	p.entry, p.auto, err = chooseFrom(f.table(p, targets), f.backend, p.preferred())
 	if err != nil {
 		return err
 	}
@@ -388,6 +391,27 @@ func (f *udpFlags) planBackend(p *udpPlan, _ []netip.AddrPort) error {
 		}
 	}
 	return nil
+}
+
+// table is that of the run. auto takes AF_XDP only where it was calibrated and gets through: it puts a program on the interface, which is
+// not to happen to one that nobody named.
+func (f *udpFlags) table(p *udpPlan, targets []netip.AddrPort) []backend.Entry {
+	t := backends()
+	for i := range t {
+		if t[i].Name != afxdp.Name || f.backend != "auto" {
+			continue
+		}
+		t[i].Probe = func() error {
+			switch {
+			case p.profile != nil && p.profile.Host.NIC != p.iface:
+				return fmt.Errorf("the calibration is of %s and the targets are reached by %s; name it to use it there: %w", p.profile.Host.NIC, p.iface, errors.ErrUnsupported)
+			case p.iface == loopback && slices.ContainsFunc(targets, func(a netip.AddrPort) bool { return a.Addr().Unmap().Is4() }):
+				return fmt.Errorf("IPv4 frames put on %s do not reach sockets of this host: %w", loopback, errors.ErrUnsupported)
+			}
+			return xdp.Probe(p.iface)
+		}
+	}
+	return t
 }
 
 func (f *udpFlags) planShard(p *udpPlan, _ []netip.AddrPort) error {
