@@ -5,10 +5,12 @@ package iouring
 import (
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
+	"blast/internal/sys"
 	"blast/internal/udpsock"
 	"blast/uring"
 )
@@ -20,6 +22,8 @@ const (
 	refusedTries = 3
 	// maxTries bounds how often it is offered again within one call because of errors that are certainly an earlier packet's.
 	maxTries = 8
+	// holdMost bounds how long messages are held after the last Commit, in ns: the engine waits a second for the fate of the last ones.
+	holdMost = int64(800 * time.Millisecond)
 	// zeroCopyLeast is the size in bytes from which zero copy is used (kernel-facts: 1000 bytes -4 to +1 %, 1500 bytes +2 to +4 %).
 	zeroCopyLeast = 1500
 )
@@ -115,11 +119,43 @@ func (s *Sender) failed(id int, m *message, f *flow, errno syscall.Errno) {
 // hold keeps a message to offer it again. Its flow takes no new ones until it is settled.
 func (s *Sender) hold(id int, m *message, f *flow) {
 	m.state = held
+	if len(s.held) == 0 {
+		s.heldAt = sys.Monotonic() // it is rare that anything is held
+	}
 	if !m.listed {
 		m.listed = true
 		f.held++
 		s.held = append(s.held, id)
 	}
+}
+
+// giveUp refuses what is held when the caller has offered nothing for so long that it must be waiting for the end.
+func (s *Sender) giveUp() {
+	if sys.Monotonic()-s.heldAt < holdMost {
+		return
+	}
+	for _, id := range s.held {
+		if m := &s.messages[id]; m.state == held {
+			s.sum.Refused[backend.CauseFull] += uint64(m.segments)
+			s.settle(id, m)
+		}
+	}
+	s.compact()
+}
+
+// compact takes settled messages off the list of held ones.
+func (s *Sender) compact() {
+	keep := s.held[:0]
+	for _, id := range s.held {
+		if m := &s.messages[id]; m.state == settled {
+			s.flows[s.slots[id].Flow].held--
+			m.listed = false
+			s.free(id, m)
+		} else {
+			keep = append(keep, id)
+		}
+	}
+	s.held = keep
 }
 
 // split makes single packets of a train that the kernel will not cut.

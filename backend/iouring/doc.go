@@ -11,7 +11,8 @@
 // Limits.Async is true: Commit says what went into the queue and Reap what became of it. Every send carries MSG_DONTWAIT, so without
 // SQPOLL and zero copy it is decided inside the call that submits it; what comes back at the end of a Commit counts as not accepted,
 // as with sendmmsg, so that its lag shows. Where a later slot of another flow went out, the slot that came back stays accepted, is held and
-// offered again before anything new of its flow. A refusal for good is told by Reap under its cause.
+// offered again before anything new of its flow; 800 ms after the last Commit it is refused as full. A refusal for good is told by
+// Reap under its cause.
 //
 // # Order within a flow
 //

@@ -159,6 +159,45 @@ func stuckFlow(t *testing.T, p *testnet.Pair, sqpoll bool) {
 	}
 }
 
+// What stays stuck is not kept for ever: within a second every accepted packet has its fate.
+func TestKernelGivesUp(t *testing.T) {
+	p := testnet.NewPair(t, testnet.Config{})
+	p.Left.Do(func() {
+		own(t)
+		s, _ := must(t, backend.Config{
+			Flows:        []backend.Flow{{Dst: netip.AddrPortFrom(absent, 9)}, {Dst: netip.AddrPortFrom(p.Right.IPv4.Addr(), 9)}},
+			PayloadBytes: 16, SendBuffer: 1,
+		})
+		defer s.Close()
+		accepted, sum := uint64(0), backend.Completions{}
+		for deadline := time.Now().Add(20 * time.Second); len(s.(*Sender).held) == 0; {
+			slots := s.Reserve(16)
+			for i := range slots {
+				slots[i].Flow, slots[i].Len = i%2, 16
+			}
+			n, err := s.Commit(len(slots))
+			if err != nil || time.Now().After(deadline) {
+				t.Fatal(n, err)
+			}
+			accepted += uint64(n)
+			c := s.Reap()
+			sum.Sent += c.Sent
+		}
+		begun, full := time.Now(), uint64(0)
+		for sum.Sent+full < accepted {
+			c := s.Reap()
+			sum.Sent += c.Sent
+			full += c.Refused[backend.CauseFull]
+			if time.Since(begun) > 20*time.Second {
+				t.Fatalf("%d of %d told", sum.Sent+full, accepted)
+			}
+		}
+		if full == 0 || time.Since(begun) < time.Duration(holdMost)/2 {
+			t.Errorf("%d refused as full after %v", full, time.Since(begun))
+		}
+	})
+}
+
 // Without the capability and over the limit, zero copy is refused with both numbers; with the capability there is no limit.
 func TestKernelMemlock(t *testing.T) {
 	testskip.Root(t)

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
+	"blast/internal/sys"
 	"blast/internal/udpsock"
 	"blast/uring"
 )
@@ -36,6 +37,7 @@ type Sender struct {
 	flows  []flow
 	roomy  int   // half of a send buffer, in bytes as the kernel counts them
 	held   []int // messages that came back and are to be offered again, oldest first
+	heldAt int64 // when there was something to hold or a Commit last, in ns of CLOCK_MONOTONIC
 	launch launch
 	poll   [1]unix.PollFd
 
@@ -178,6 +180,9 @@ func (s *Sender) Commit(n int) (int, error) {
 		return 0, s.err
 	}
 	from = s.takeBack(from)
+	if n > 0 && len(s.held) > 0 {
+		s.heldAt = sys.Monotonic()
+	}
 	short := from < end
 	if short && !(s.sqpoll && s.short) && s.sum.Events[backend.EventPushback] == told {
 		s.sum.Events[backend.EventPushback]++
@@ -228,6 +233,7 @@ func (s *Sender) Reap() backend.Completions {
 		}
 		if len(s.held) > 0 {
 			s.retry()
+			s.giveUp()
 		}
 		if s.look.Sent || s.look.Suspect {
 			s.look.Round(&s.events)

@@ -212,18 +212,7 @@ func (s *Sender) collect() {
 			break
 		}
 	}
-	if len(s.held) == 0 {
-		return
+	if len(s.held) > 0 {
+		s.compact()
 	}
-	keep := s.held[:0]
-	for _, id := range s.held {
-		if m := &s.messages[id]; m.state == settled {
-			s.flows[s.slots[id].Flow].held--
-			m.listed = false
-			s.free(id, m)
-		} else {
-			keep = append(keep, id)
-		}
-	}
-	s.held = keep
 }
