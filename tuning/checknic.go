@@ -12,7 +12,7 @@ func (c *check) nic(n *NIC) {
 		c.out = append(c.out, Finding{Level: Unread, Code: "queues", Name: n.Name + " queues", Found: Unknown, Why: "sysfs shows none for this interface"})
 		return
 	}
-	if n.MaxQueues == 0 && len(n.IRQs) == 0 {
+	if n.Virtual || n.MaxQueues == 0 && len(n.IRQs) == 0 {
 		c.out = append(c.out, Finding{Level: Fine, Code: "queues", Name: n.Name + " queues", Found: count(n.RXQueues), Wanted: "any",
 			Why: n.Driver + " is a virtual interface, or its driver offers no channels: there are no interrupts or queues to align"})
 		c.xps(n)

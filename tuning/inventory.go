@@ -73,6 +73,8 @@ type NIC struct {
 	Name   string `json:"name"`
 	Driver string `json:"driver"`
 	Node   int    `json:"node"`
+	// Virtual: there is no device behind it, so no interrupts either (lo, veth, bridges).
+	Virtual bool `json:"virtual"`
 	// RXQueues and TXQueues are those in use, 0 = unknown.
 	RXQueues int `json:"rx_queues"`
 	TXQueues int `json:"tx_queues"`
@@ -255,7 +257,10 @@ func (g *gaps) nic(iface string) (*NIC, error) {
 	if ok {
 		n.TXQueues, n.RXQueues = g.r.queues(iface), g.r.rxQueues(dir)
 		n.SpeedMbps = max(0, number0(g.r.text(dir+"/speed")))
-		n.IRQs = g.irqs(iface, dir)
+		n.Virtual = !g.r.exists(dir + "/device")
+		if !n.Virtual {
+			n.IRQs = g.irqs(iface, dir)
+		}
 		for q := range n.TXQueues {
 			n.XPS = append(n.XPS, listOfMask(g.r.text(fmt.Sprintf("%s/queues/tx-%d/xps_cpus", dir, q))))
 		}

@@ -335,6 +335,10 @@ func TestAudit(t *testing.T) {
 			}
 		}
 	}
+	virtual := tuning.AuditSeats(inventory(t, faketree.Config{Cores: 2, Queues: 2, Virtual: true}, nil), []tuning.Seat{{CPU: 1, Queue: 0}})
+	if virtual[0].Verdict != tuning.Pass || !strings.Contains(virtual[0].Why, "no interrupts to align") {
+		t.Errorf("a virtual interface: %v", virtual[0])
+	}
 }
 
 func TestNameWall(t *testing.T) {

@@ -288,6 +288,12 @@ func (a *Audit) judge(inv Inventory, byID map[int]CPU, seats []Seat, i int) {
 	if n.Node >= 0 && a.Node >= 0 && a.Node != n.Node {
 		fail("core on node %d, %s on node %d", a.Node, n.Name, n.Node)
 	}
+	if n.Virtual {
+		if a.Verdict == Pass {
+			a.Why = n.Name + " is virtual: no interrupts to align"
+		}
+		return
+	}
 	if a.Queue < 0 {
 		a.unsure("no queue of its own")
 		return

@@ -84,7 +84,7 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.src, "src", nil, "source address of this host; repeat for several")
 	fl.StringVar(&f.family, "family", "any", "address family for names with both: any (IPv4 first), 4, 6")
 	fl.IntVar(&f.workers, "workers", 1, "sending threads")
-	fl.StringVar(&f.cpus, "cpus", "auto", "CPUs of the workers: a list such as 2,4-7; auto = the last ones this process may use; none = not pinned")
+	fl.StringVar(&f.cpus, "cpus", "auto", "CPUs of the workers: a list such as 2,4-7; auto = the best ones of the NIC's node; none = not pinned")
 	fl.BoolVar(&f.align, "align", false, "for this run, put the NIC's queues, interrupts, XPS and RSS where the workers are, and source ports where replies land on them; needs root")
 	fl.IntVar(&f.batch, "batch", 0, "most packets offered to the kernel at once; 0 = the backend's default")
 	fl.IntVar(&f.gso, "gso", 0, "packets per UDP_SEGMENT train; a train has one planned time. 0 = no trains")
