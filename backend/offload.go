@@ -62,10 +62,14 @@ type OffloadConfig struct {
 
 // Offload is one worker. Run is called by one locked, pinned thread; everything else by any one other thread.
 type Offload interface {
-	// Run executes the share: start is the beginning of the measured part, and nothing is sent from deadline on, both ns of
-	// CLOCK_MONOTONIC. It returns when the share is done or the deadline or Stop has come, or with an error when the kernel does not go on;
-	// the books hold what was done until then.
-	Run(start, deadline int64) error
+	// Run executes the share: it makes everything ready, waits for Start, and returns when the share is done or the deadline or Stop has
+	// come, after atMost in any case, or with an error when the kernel does not go on. The books hold what was done until then.
+	Run(atMost time.Duration) error
+	// Ready reports whether Run waits for Start. Until then what comes due would be late by the time that getting ready takes.
+	Ready() (bool, error)
+	// Start gives the order, once: start is the beginning of the measured part, and nothing is sent from deadline on, both ns of
+	// CLOCK_MONOTONIC.
+	Start(start, deadline int64) error
 	// Stop ends Run within some ms.
 	Stop()
 	// Collect calls fn for each interval that is over at now and was not collected before, in order; with now = math.MaxInt64, after Run,

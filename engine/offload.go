@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"blast/backend"
@@ -25,7 +26,8 @@ type offloading struct {
 	payload  int
 	ipv6     bool
 	unpaced  bool
-	start    int64 // of the measured part
+	start    int64 // of the measured part, 0 = not ordered
+	started  time.Time
 	stopped  int64 // when the context ended, 0 = it did not
 	drained  int64
 
@@ -42,6 +44,7 @@ type offloaded struct {
 	books  backend.OffloadBooks
 	lag    stats.Hist
 	result stats.Worker
+	ended  *atomic.Bool // Run has returned
 	err    error
 }
 
@@ -51,8 +54,12 @@ type offloadRow struct {
 	lag, latency  *stats.Hist
 }
 
-// offloadLead is the time between opening and the first slot: the kernel takes a part of it to set a call up.
-const offloadLead = 150 * time.Millisecond
+const (
+	// offloadLead is the time between the order to start and the first slot.
+	offloadLead = 20 * time.Millisecond
+	// offloadReady bounds the wait until all workers can start.
+	offloadReady = 30 * time.Second
+)
 
 // RunOffload is Run for a backend that executes the plan itself; Open, Spin, ReceiveCPUs and Clock of the configuration are not used. It
 // refuses what such a backend cannot express, with an error that wraps errors.ErrUnsupported: payloads that need code of ours per packet, and
@@ -71,13 +78,11 @@ func RunOffload(ctx context.Context, cfg Config, open backend.OpenOffload) (*sta
 	if err := r.open(open); err != nil {
 		return nil, err
 	}
-	r.start = r.Clock.Now() + int64(offloadLead)
-	if r.Warmup != nil {
-		r.start += int64(r.Warmup.Length())
-	}
-	started := time.Now().Add(time.Duration(r.start - r.Clock.Now()))
 	err := r.run(ctx)
-	res, resultErr := r.result(started)
+	if r.start == 0 {
+		return nil, errors.Join(err, r.close())
+	}
+	res, resultErr := r.result()
 	return res, errors.Join(err, resultErr, r.close())
 }
 
@@ -95,7 +100,7 @@ func (r *offloading) prepare() error {
 			return fmt.Errorf("payload: the in-kernel engine sends the built-in stamp at one size; sources that compute each payload need another backend: %w",
 				errors.ErrUnsupported)
 		}
-		w := offloaded{result: stats.Worker{CPU: -1, Queue: -1}, cursor: pace.NewCursor(r.Schedule, uint64(i), uint64(r.Workers), 1)}
+		w := offloaded{ended: new(atomic.Bool), result: stats.Worker{CPU: -1, Queue: -1}, cursor: pace.NewCursor(r.Schedule, uint64(i), uint64(r.Workers), 1)}
 		c := backend.OffloadConfig{Config: r.Backend, CPU: -1, Worker: uint16(i), Epoch: r.Epoch, Unpaced: r.unpaced,
 			CatchUp: backend.CatchUp(r.CatchUp), MaxLag: r.MaxLag, Interval: r.Interval}
 		c.PayloadBytes = source.PayloadBytes
@@ -197,26 +202,25 @@ func (r *offloading) open(open backend.OpenOffload) error {
 	return nil
 }
 
-// run starts the workers, watches them and drains.
+// run starts the workers, watches them and drains. It leaves start at 0 when they did not come to it.
 func (r *offloading) run(ctx context.Context) error {
-	if r.receiver != nil {
-		if err := r.receiver.Begin(r.start); err != nil {
-			return err
-		}
-	}
-	deadline := r.start + int64(r.Schedule.Length())
-	if !r.unpaced {
-		deadline += int64(r.Grace)
+	length := r.Schedule.Length() + r.Grace
+	if r.Warmup != nil {
+		length += r.Warmup.Length()
 	}
 	ended := make(chan struct{}, len(r.workers))
 	for i := range r.workers {
 		go func() {
-			runtime.LockOSThread() // never unlocked: the thread ends with its affinity
-			r.workers[i].execute(r.start, deadline)
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			r.workers[i].execute(length + offloadReady)
 			ended <- struct{}{}
 		}()
 	}
-	err := r.watch(ctx, ended)
+	err := r.begin(ctx)
+	if err != nil {
+		r.stop()
+	}
+	err = errors.Join(err, r.watch(ctx, ended))
 	for i := range r.workers {
 		w := &r.workers[i]
 		var booksErr error
@@ -226,15 +230,65 @@ func (r *offloading) run(ctx context.Context) error {
 			err = errors.Join(err, fmt.Errorf("worker %d: %w", i, w.err))
 		}
 	}
-	if r.receiver != nil {
+	if r.receiver != nil && r.start != 0 {
 		err = errors.Join(err, r.drain(ctx))
 	}
 	r.drained = r.Clock.Now()
 	return errors.Join(err, r.collect(math.MaxInt64))
 }
 
+// begin waits until all workers are ready, and gives the order to start.
+func (r *offloading) begin(ctx context.Context) error {
+	give := r.Clock.Now() + int64(offloadReady)
+	for i := range r.workers {
+		for {
+			ready, err := r.workers[i].Ready()
+			if err != nil {
+				return fmt.Errorf("worker %d: %w", i, err)
+			}
+			if ready {
+				break
+			}
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case r.Clock.Now() > give || r.workers[i].ended.Load():
+				return fmt.Errorf("worker %d: not ready to start within %v", i, offloadReady)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	start := r.Clock.Now() + int64(offloadLead)
+	if r.Warmup != nil {
+		start += int64(r.Warmup.Length())
+	}
+	deadline := start + int64(r.Schedule.Length())
+	if !r.unpaced {
+		deadline += int64(r.Grace)
+	}
+	if r.receiver != nil {
+		if err := r.receiver.Begin(start); err != nil {
+			return err
+		}
+	}
+	for i := range r.workers {
+		if err := r.workers[i].Start(start, deadline); err != nil {
+			return fmt.Errorf("worker %d: %w", i, err)
+		}
+	}
+	r.start, r.started = start, time.Now().Add(time.Duration(start-r.Clock.Now()))
+	return nil
+}
+
+func (r *offloading) stop() {
+	for i := range r.workers {
+		r.workers[i].Stop()
+	}
+}
+
 // execute is the life of a worker's thread.
-func (w *offloaded) execute(start, deadline int64) {
+func (w *offloaded) execute(atMost time.Duration) {
+	defer w.ended.Store(true)
 	if cpu := w.config.CPU; cpu >= 0 {
 		restore, err := sys.Pin(cpu)
 		if err != nil {
@@ -244,7 +298,7 @@ func (w *offloaded) execute(start, deadline int64) {
 		defer restore()
 	}
 	before := sys.ThreadUsage()
-	w.err = w.Run(start, deadline)
+	w.err = w.Run(atMost)
 	after := sys.ThreadUsage()
 	w.result.InvoluntarySwitches = after.Involuntary - before.Involuntary
 	w.result.UserNS, w.result.SystemNS = int64(after.User-before.User), int64(after.System-before.System)
@@ -262,9 +316,7 @@ func (r *offloading) watch(ctx context.Context, ended <-chan struct{}) error {
 			left--
 		case <-done:
 			r.stopped = r.Clock.Now()
-			for i := range r.workers {
-				r.workers[i].Stop()
-			}
+			r.stop()
 			done = nil
 		case <-tick.C:
 			if err == nil {
@@ -456,9 +508,9 @@ func (r *offloading) unreplied(i int, b *backend.ReceiverBooks, l *stats.Ledger)
 }
 
 // result puts everything together.
-func (r *offloading) result(started time.Time) (*stats.Result, error) {
+func (r *offloading) result() (*stats.Result, error) {
 	ledger, err := r.ledger()
-	res := &stats.Result{Schema: stats.ResultSchema, Started: started, Ledger: ledger, Timeline: r.timeline, Shards: 1, Events: stats.Events{}}
+	res := &stats.Result{Schema: stats.ResultSchema, Started: r.started, Ledger: ledger, Timeline: r.timeline, Shards: 1, Events: stats.Events{}}
 	last, end := r.start, r.end()
 	for i := range r.workers {
 		w := &r.workers[i]

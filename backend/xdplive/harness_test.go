@@ -156,7 +156,28 @@ func execute(t testing.TB, pair *testnet.Pair, p plan) *outcome {
 			}
 		}
 	}()
-	o.start = sys.Monotonic() + int64(100*time.Millisecond)
+	errs := make(chan error)
+	for i, w := range list {
+		go func() {
+			runtime.LockOSThread() // the thread ends with its affinity
+			restore, err := sys.Pin((runtime.NumCPU() - 1 + i) % runtime.NumCPU())
+			if err != nil {
+				errs <- err
+				return
+			}
+			defer restore()
+			errs <- w.Run(p.length + p.grace + 10*time.Second)
+		}()
+	}
+	for _, w := range list {
+		for ready := false; !ready; time.Sleep(time.Millisecond) {
+			var err error
+			if ready, err = w.Ready(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o.start = sys.Monotonic() + int64(20*time.Millisecond)
 	if p.echo {
 		if err := o.receiver.Begin(o.start); err != nil {
 			t.Fatal(err)
@@ -166,17 +187,10 @@ func execute(t testing.TB, pair *testnet.Pair, p plan) *outcome {
 	if !cfgs[0].Unpaced {
 		deadline += int64(p.grace)
 	}
-	errs := make(chan error)
-	for i, w := range list {
-		go func() {
-			runtime.LockOSThread() // the thread ends with its affinity
-			cpu := (runtime.NumCPU() - 1 + i) % runtime.NumCPU()
-			if _, err := sys.Pin(cpu); err != nil {
-				errs <- err
-				return
-			}
-			errs <- w.Run(o.start, deadline)
-		}()
+	for _, w := range list {
+		if err := w.Start(o.start, deadline); err != nil {
+			t.Fatal(err)
+		}
 	}
 	begun := time.Now()
 	if p.during != nil {

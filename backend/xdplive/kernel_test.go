@@ -341,7 +341,7 @@ func TestKernelMidRun(t *testing.T) {
 			counter := pair.Right.Count(testnet.CountConfig{Action: testnet.Drop, Port: port})
 			o := execute(t, pair, plan{schedule: constant(t, 100_000, 400*time.Millisecond), length: 400 * time.Millisecond,
 				during: func(time.Time) {
-					time.Sleep(300 * time.Millisecond) // 200 ms into the plan
+					time.Sleep(200 * time.Millisecond) // half of the plan
 					c.act(pair, counter)
 				}})
 			if o.err != nil {
@@ -598,8 +598,10 @@ func child(t *testing.T) {
 	if err := receiver.Begin(start); err != nil {
 		t.Fatal(err)
 	}
-	// Bounded even if the parent dies.
-	t.Error(list[0].Run(start, start+int64(time.Minute)))
+	if err := list[0].Start(start, start+int64(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	t.Error(list[0].Run(time.Minute)) // bounded even if the parent dies
 }
 
 // TestKernelReceiverForSockets: the receiver serves a sender that knows nothing of it: an ordinary socket, whose replies it takes before the

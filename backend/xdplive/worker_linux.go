@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,11 @@ type worker struct {
 
 var _ backend.Offload = (*worker)(nil)
 
-func (w *worker) Run(start, deadline int64) error { return w.sender.Run(start, deadline) }
+func (w *worker) Run(atMost time.Duration) error { return w.sender.Run(atMost) }
+
+func (w *worker) Ready() (bool, error) { return w.sender.Ready() }
+
+func (w *worker) Start(start, deadline int64) error { return w.sender.Start(start, deadline) }
 
 func (w *worker) Stop() { w.sender.Stop() }
 

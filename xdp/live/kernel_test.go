@@ -240,12 +240,24 @@ func sendOn(t *testing.T, pair *testnet.Pair, slots uint64, tagged bool, change 
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		if _, err := sys.Pin(runtime.NumCPU() - 1); err != nil {
+		restore, err := sys.Pin(runtime.NumCPU() - 1)
+		if err != nil {
 			t.Error(err)
+		} else {
+			defer restore()
 		}
-		start := sys.Monotonic() + int64(50*time.Millisecond)
-		done <- s.Run(start, start+int64(20*time.Second))
+		done <- s.Run(40 * time.Second)
 	}()
+	for ready := false; !ready; time.Sleep(time.Millisecond) {
+		var err error
+		if ready, err = s.Ready(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := sys.Monotonic() + int64(5*time.Millisecond)
+	if err := s.Start(start, start+int64(20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

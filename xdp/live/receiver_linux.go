@@ -185,7 +185,7 @@ const settle = int64(time.Millisecond)
 func (r *Receiver) Collect(now int64, fn func(*ReceiverInterval)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || len(r.series) == 0 {
+	if r.closed || len(r.series) == 0 || r.start == 0 {
 		return nil
 	}
 	if now == never {

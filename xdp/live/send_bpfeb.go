@@ -36,6 +36,12 @@ type sendHistogram struct {
 	Buckets [33792]uint64
 }
 
+type sendOrder struct {
+	_        structs.HostLayout
+	Deadline int64
+	Start    int64
+}
+
 type sendSegment struct {
 	_     structs.HostLayout
 	Start int64
@@ -106,6 +112,7 @@ const (
 	sendMapFeeds        = "feeds"
 	sendMapFlows        = "flows"
 	sendMapLags         = "lags"
+	sendMapOrders       = "orders"
 	sendMapSegments     = "segments"
 	sendMapStates       = "states"
 	sendMapTimes        = "times"
@@ -178,6 +185,7 @@ type sendMapSpecs struct {
 	Feeds    *ebpf.MapSpec `ebpf:"feeds"`
 	Flows    *ebpf.MapSpec `ebpf:"flows"`
 	Lags     *ebpf.MapSpec `ebpf:"lags"`
+	Orders   *ebpf.MapSpec `ebpf:"orders"`
 	Segments *ebpf.MapSpec `ebpf:"segments"`
 	States   *ebpf.MapSpec `ebpf:"states"`
 	Times    *ebpf.MapSpec `ebpf:"times"`
@@ -222,6 +230,7 @@ type sendMaps struct {
 	Feeds    *ebpf.Map `ebpf:"feeds"`
 	Flows    *ebpf.Map `ebpf:"flows"`
 	Lags     *ebpf.Map `ebpf:"lags"`
+	Orders   *ebpf.Map `ebpf:"orders"`
 	Segments *ebpf.Map `ebpf:"segments"`
 	States   *ebpf.Map `ebpf:"states"`
 	Times    *ebpf.Map `ebpf:"times"`
@@ -233,6 +242,7 @@ func (m *sendMaps) Close() error {
 		m.Feeds,
 		m.Flows,
 		m.Lags,
+		m.Orders,
 		m.Segments,
 		m.States,
 		m.Times,

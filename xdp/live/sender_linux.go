@@ -257,11 +257,12 @@ func (s *Sender) call(turns uint32) unix.Errno {
 	return sys.RunLive(s.objects.Send.FD(), s.cfg.Frames[0], turns, s.cfg.Batch)
 }
 
-// measure finds what a turn of waiting costs, by at least 1025 turns before a start that is far away, as the fastest 1024 in a row. It takes
+// measure finds what a turn of waiting costs, by at least 1025 turns without an order to start, as the fastest 1024 in a row. It takes
 // some ms and the set-up of a call.
 func (s *Sender) measure(turns uint32) error {
 	for {
-		st := sendState{Start: math.MaxInt64 / 2, Deadline: math.MaxInt64, NextFlip: math.MaxInt64, Fastest: math.MaxUint64,
+		// Without an order nothing is ever due, as while waiting for one.
+		st := sendState{NextFlip: math.MaxInt64, Fastest: math.MaxUint64,
 			BatchMask: uint64(s.cfg.Batch - 1)}
 		if err := s.put(&st); err != nil {
 			return err
@@ -275,7 +276,7 @@ func (s *Sender) measure(turns uint32) error {
 		}
 		if st.Fastest != math.MaxUint64 {
 			s.idleNS = max(float64(st.Fastest)/windowTurns, 1)
-			return nil
+			return s.put(&sendState{})
 		}
 	}
 }
@@ -286,20 +287,11 @@ func (s *Sender) IdleNS() float64 { return s.idleNS }
 // Quantum is how long a packet waits at most, after its stamp, for the kernel to flush, when every turn of the batch behind it is a wait.
 func (s *Sender) Quantum() time.Duration { return time.Duration(s.idleNS * float64(s.cfg.Batch)) }
 
-// Run executes the plan; start is the beginning of the measured part in ns of CLOCK_MONOTONIC, some 50 ms away, since the kernel needs
-// half of that to set the call up. Nothing is sent from deadline on. It blocks until the plan is done, the deadline or Stop has come, or
-// the kernel does not go on.
-func (s *Sender) Run(start, deadline int64) error {
+// Run executes the plan: it sets the call up, waits for Start, and blocks until the plan is done, the deadline or Stop has come, or the
+// kernel does not go on. atMost bounds it, the wait for Start included.
+func (s *Sender) Run(atMost time.Duration) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s.mu.Lock()
-	s.start = start
-	s.mu.Unlock()
-	st := sendState{Start: start, Deadline: deadline, Interval: int64(s.cfg.Interval), First: s.cfg.First,
-		IdleCap: uint64(2*s.idleNS) + 1, BatchMask: uint64(s.cfg.Batch - 1), NextFlip: start + int64(s.cfg.Interval)}
-	if err := s.put(&st); err != nil {
-		return err
-	}
 	s.tid.Store(int32(unix.Gettid()))
 	f := &feeder{}
 	if s.cfg.Times != nil {
@@ -314,25 +306,33 @@ func (s *Sender) Run(start, deadline int64) error {
 		others.Go(func() { f.run(ended) })
 	}
 	others.Go(func() { s.watch(ended) })
-	err := s.calls(deadline)
+	err := s.calls(atMost)
 	close(ended)
 	others.Wait()
 	if st, stateErr := s.state(); stateErr == nil && st.Done == doneNot {
 		s.mu.Lock()
-		s.ended = max(st.Last, start)
+		s.ended = max(st.Last, st.Start, 1)
 		s.mu.Unlock()
 	}
 	return errors.Join(err, f.err)
 }
 
 // calls makes one call after the other, in most cases one.
-func (s *Sender) calls(deadline int64) error {
-	for !s.stopped.Load() {
+func (s *Sender) calls(atMost time.Duration) error {
+	st := sendState{Interval: int64(s.cfg.Interval), First: s.cfg.First, IdleCap: uint64(2*s.idleNS) + 1, BatchMask: uint64(s.cfg.Batch - 1),
+		NextFlip: math.MaxInt64}
+	for end := sys.Monotonic() + int64(atMost); !s.stopped.Load() && sys.Monotonic() < end; {
+		if err := s.put(&st); err != nil {
+			return err
+		}
 		// A turn that sends takes longer than one that waits, so this is enough, and the watch ends what is too much.
-		left := float64(deadline-sys.Monotonic()) + float64(100*time.Millisecond)
-		turns := min(max(left/s.idleNS*1.1, 4096), float64(s.cfg.MaxTurns))
-		e := s.call(uint32(turns))
-		st, err := s.state()
+		left := end - sys.Monotonic()
+		if st.Deadline != 0 {
+			left = min(left, st.Deadline-sys.Monotonic()+int64(100*time.Millisecond))
+		}
+		e := s.call(uint32(min(max(float64(left)/s.idleNS*1.1, 4096), float64(s.cfg.MaxTurns))))
+		var err error
+		st, err = s.state()
 		switch {
 		case err != nil:
 			return err
@@ -342,15 +342,33 @@ func (s *Sender) calls(deadline int64) error {
 			return nil
 		case e != 0 && e != unix.EINTR:
 			return fmt.Errorf("run program: %w", e)
-		case s.stopped.Load():
-			return nil
 		}
 		st.Turn = 0
-		if err := s.put(&st); err != nil {
-			return err
+		if st.Start != 0 {
+			s.renewed.Add(1)
 		}
-		s.renewed.Add(1)
 	}
+	return nil
+}
+
+// Ready reports whether the program turns and waits for Start: the kernel takes from 24 ms to much longer to set a call up.
+func (s *Sender) Ready() (bool, error) {
+	st, err := s.state()
+	return st.Last != 0, err
+}
+
+// Start gives the order: start is the beginning of the measured part in ns of CLOCK_MONOTONIC, at least 1, and nothing is sent from deadline
+// on. It is given once.
+func (s *Sender) Start(start, deadline int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.start != 0 || start <= 0 || deadline <= 0 {
+		return fmt.Errorf("start at %d ns: given before, or not a time", start)
+	}
+	if err := s.objects.Orders.Put(uint32(0), &sendOrder{Start: start, Deadline: deadline}); err != nil {
+		return fmt.Errorf("order to start: %w", err)
+	}
+	s.start = start
 	return nil
 }
 
