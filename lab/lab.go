@@ -42,7 +42,9 @@ type Experiment struct {
 	// Attempts is how often it was tried; Noise says what the machine did to the last attempt.
 	Attempts int
 	Noise    string
-	Took     time.Duration
+	// Earlier says why each attempt before the last failed.
+	Earlier []string
+	Took    time.Duration
 	// Err ended the last attempt.
 	Err error
 	// Done is false while an attempt runs.
@@ -57,6 +59,19 @@ func (e *Experiment) OK() bool {
 		}
 	}
 	return e.Err == nil && len(e.Checks) > 0
+}
+
+// failure is the first thing that failed, in words.
+func (e *Experiment) failure() string {
+	if e.Err != nil {
+		return e.Err.Error()
+	}
+	for _, c := range e.Checks {
+		if !c.OK {
+			return fmt.Sprintf("%s: %s, computed %s (%s)", c.What, c.Measured, c.Computed, e.Noise)
+		}
+	}
+	return "nothing was checked"
 }
 
 // experiment is a row of the table of all.
@@ -162,6 +177,9 @@ func (l *laboratory) try(ctx context.Context, x experiment, e *Experiment) {
 	began := time.Now()
 	last := time.Duration(0) // how long the last attempt took
 	for e.Attempts < l.cfg.Attempts && (e.Attempts == 0 || time.Since(l.began)+last < l.cfg.Budget) && ctx.Err() == nil {
+		if e.Attempts > 0 {
+			e.Earlier = append(e.Earlier, e.failure())
+		}
 		attempt := time.Now()
 		e.Attempts++
 		e.Done = false

@@ -97,7 +97,7 @@ func (b *bench) little(res *outcome, clients int) {
 
 // closedLoad sees a stall once a client.
 func closedLoad(ctx context.Context, b *bench) error {
-	return b.closed(ctx, 2*time.Second, 3*time.Second)
+	return b.closed(ctx, 2*time.Second, 2500*time.Millisecond)
 }
 
 // closedLong sees a longer stall just as often.

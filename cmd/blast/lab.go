@@ -123,6 +123,9 @@ func labText(w io.Writer, all []*lab.Experiment, backend string, took time.Durat
 		case !e.OK():
 			fmt.Fprintf(&b, "        the machine meanwhile: %s\n", e.Noise)
 		}
+		for i, why := range e.Earlier {
+			fmt.Fprintf(&b, "        attempt %d failed by %s\n", i+1, why)
+		}
 		b.WriteByte('\n')
 	}
 	fmt.Fprintf(&b, "%d of %d experiments passed, %d checks, by %s, in %.0f s\n", passed, len(all), checks, backend, took.Seconds())
@@ -162,14 +165,15 @@ func labJSON(w io.Writer, all []*lab.Experiment, backend string, took time.Durat
 		OK       bool   `json:"ok"`
 	}
 	type row struct {
-		Name     string  `json:"name"`
-		About    string  `json:"about"`
-		OK       bool    `json:"ok"`
-		Attempts int     `json:"attempts"`
-		TookNS   int64   `json:"took_ns"`
-		Noise    string  `json:"noise"`
-		Error    string  `json:"error,omitempty"`
-		Checks   []check `json:"checks"`
+		Name     string   `json:"name"`
+		About    string   `json:"about"`
+		OK       bool     `json:"ok"`
+		Attempts int      `json:"attempts"`
+		Earlier  []string `json:"earlier"`
+		TookNS   int64    `json:"took_ns"`
+		Noise    string   `json:"noise"`
+		Error    string   `json:"error,omitempty"`
+		Checks   []check  `json:"checks"`
 	}
 	out := struct {
 		Schema      string `json:"schema"`
@@ -179,7 +183,7 @@ func labJSON(w io.Writer, all []*lab.Experiment, backend string, took time.Durat
 		Experiments []row  `json:"experiments"`
 	}{Schema: "blast.lab/1", Backend: backend, TookNS: int64(took), OK: true}
 	for _, e := range all {
-		r := row{Name: e.Name, About: e.About, OK: e.OK(), Attempts: e.Attempts, TookNS: int64(e.Took), Noise: e.Noise, Checks: []check{}}
+		r := row{Name: e.Name, About: e.About, OK: e.OK(), Attempts: e.Attempts, Earlier: append([]string{}, e.Earlier...), TookNS: int64(e.Took), Noise: e.Noise, Checks: []check{}}
 		if e.Err != nil {
 			r.Error = e.Err.Error()
 		}
