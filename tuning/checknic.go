@@ -23,7 +23,7 @@ func (c *check) nic(n *NIC) {
 		Why: "workers that share a queue wait for its lock, and their replies share a core"}
 	if more := min(n.MaxQueues, want); more > min(n.RXQueues, n.TXQueues) {
 		f.Apply, f.Command = true, fmt.Sprintf("ethtool -L %s combined %d", n.Name, more)
-	} else {
+	} else if min(n.RXQueues, n.TXQueues) < want {
 		f.Why += "; the driver offers no more"
 	}
 	c.when(n.RXQueues < want || n.TXQueues < want, f)

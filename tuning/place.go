@@ -160,11 +160,14 @@ func seat(inv Inventory, cfg PlaceConfig, p Placement, byID map[int]CPU, worker,
 			return s
 		}
 	}
-	for k := range p.Spare { // workers take spare CPUs of their node in turn
-		if c := p.Spare[(worker+k)%len(p.Spare)]; byID[c].Node == s.Node {
-			s.IRQCPU = c
-			return s
+	var local []int
+	for _, c := range p.Spare {
+		if byID[c].Node == s.Node {
+			local = append(local, c)
 		}
+	}
+	if len(local) > 0 {
+		s.IRQCPU = local[worker%len(local)]
 	}
 	return s
 }
@@ -307,6 +310,11 @@ func (a *Audit) judge(inv Inventory, byID map[int]CPU, seats []Seat, i int) {
 	if len(a.IRQCPUs) == 0 {
 		a.unsure("interrupt affinity not readable")
 		return
+	}
+	for j, other := range seats {
+		if q := n.queueIRQ(other.Queue); j != i && other.Queue >= 0 && other.Queue != a.Queue && q != nil && len(a.IRQCPUs) == 1 && slices.Equal(q.where(), a.IRQCPUs) {
+			fail("core %d takes the interrupts of worker %d's queue too", a.IRQCPUs[0], other.Worker)
+		}
 	}
 	for _, cpu := range a.IRQCPUs {
 		if slices.Contains(byID[a.CPU].Siblings, cpu) || cpu == a.CPU {

@@ -284,7 +284,7 @@ func writeChanges(w io.Writer, did string, out []change.Outcome) {
 
 // cut keeps a value on its line of 100 columns.
 func cut(v string) string {
-	v = strings.TrimSpace(v)
+	v = strings.Join(strings.Fields(v), " ")
 	const most = 96
 	if len(v) > most {
 		return v[:most-3] + "..."
