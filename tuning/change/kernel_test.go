@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"blast/internal/testnet"
 	"blast/tuning"
 )
@@ -94,4 +96,50 @@ func TestKernelRefusedValue(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestKernelNoPrivilege drops CAP_NET_ADMIN: the sysctl can be set by its owner, the channels cannot, and then the sysctl is what it
+// was.
+func TestKernelNoPrivilege(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{Queues: 2})
+	tuner := Tuner{Journal: filepath.Join(t.TempDir(), "journal")}
+	const ports = "/proc/sys/net/ipv4/ip_local_port_range"
+	pair.Left.Do(func() { // on a thread that ends with it
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var caps [2]unix.CapUserData
+		if err := unix.Capget(&header, &caps[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		caps[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+		if err := unix.Capset(&header, &caps[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		before, err := Host{}.Get(ports)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		s, err := tuner.Begin(nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var steps []string
+		s.t.Progress = func(step string) { steps = append(steps, step) }
+		_, err = s.Apply([]Change{sysctl("net.ipv4.ip_local_port_range", "20000 60000"), {Item: Channels, Key: deviceKey(pair.Left.Interface, tuning.Channels), New: "rx=1 tx=1"}})
+		if !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), "everything was put back") {
+			t.Errorf("applied without privilege: %v", err)
+		}
+		if after, err := (Host{}).Get(ports); err != nil || after != before {
+			t.Errorf("ports %q, before %q, %v; steps %q", after, before, err, steps)
+		}
+		if len(steps) < 2 || steps[1] != "set "+ports {
+			t.Errorf("the sysctl was never set: %q", steps)
+		}
+	})
+	if _, err := tuner.Status(); !errors.Is(err, ErrNoJournal) {
+		t.Errorf("the journal stays: %v", err)
+	}
 }
