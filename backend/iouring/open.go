@@ -97,6 +97,7 @@ func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limit
 	if err := s.layOut(cfg, pool); err != nil {
 		return nil, errors.Join(err, ring.Close())
 	}
+	s.special = s.headers != nil || s.zeroCopy
 	s.describe(cfg)
 	return s, nil
 }

@@ -45,6 +45,8 @@ type Sender struct {
 	notices int    // zero-copy notifications to come
 	news    uint64 // counts what is a reason to offer held messages again
 
+	special bool // there are trains or zero copy
+
 	sqpoll bool // a kernel thread submits
 	short  bool // the last Commit took fewer than offered
 
@@ -213,8 +215,18 @@ func (s *Sender) free(id int, m *message) {
 	if m.state != settled || m.listed || m.notices > 0 {
 		return
 	}
-	for i := id; i < id+int(m.segments); i++ {
-		s.done[i] = true
+	if id == s.head && m.segments == 1 { // as a rule they come back in order
+		s.used--
+		if s.head++; s.head == len(s.slots) {
+			s.head = 0
+		}
+		if s.used == 0 || !s.done[s.head] {
+			return
+		}
+	} else {
+		for i := id; i < id+int(m.segments); i++ {
+			s.done[i] = true
+		}
 	}
 	for s.used > 0 && s.done[s.head] {
 		s.done[s.head] = false

@@ -45,7 +45,10 @@ func (s *Sender) offer(from, end int) int {
 			break
 		}
 		_ = slot.Payload[:slot.Len] // a length beyond the slot is a bug of the caller: panic, send nothing foreign
-		segments, bytes := s.trains.Length(s.slots[from:end], slot.Flow)
+		segments, bytes := 1, slot.Len
+		if s.headers != nil {
+			segments, bytes = s.trains.Length(s.slots[from:end], slot.Flow)
+		}
 		m := &s.messages[from]
 		*m = message{segment: m.segment, segments: int32(segments), bytes: int32(bytes), weight: weight(bytes)}
 		if !s.queue(from, m) {
@@ -68,7 +71,8 @@ func (s *Sender) queue(id int, m *message) bool {
 	l, index := &s.launch, s.slots[id].Flow
 	f := &s.flows[index]
 	link := false
-	if f.unsent > 0 && (f.chained || !s.safe(f, index, m)) {
+	known := f.checked == l.number && f.clean && f.unsent+m.weight <= s.roomy // the usual case, in line
+	if f.unsent > 0 && (f.chained || !known && !s.safe(f, index, m)) {
 		if l.flow != index || s.sqpoll && f.clean && !f.chained {
 			return false // with a kernel thread, waiting for room costs less than a chain
 		}
@@ -82,7 +86,14 @@ func (s *Sender) queue(id int, m *message) bool {
 		l.sqe.Flags |= uring.Link
 		l.chained, f.chained = true, true
 	}
-	s.prepare(sqe, id, m)
+	if s.special {
+		s.prepare(sqe, id, m)
+	} else {
+		slot := &s.slots[id]
+		sqe.PrepSend(index, slot.Payload[:slot.Len], sendFlags)
+	}
+	sqe.Flags |= uring.FixedFile
+	sqe.UserData = uint64(id)
 	m.state = flying
 	f.launch = l.number
 	f.unsent += m.weight
@@ -111,7 +122,7 @@ func (s *Sender) safe(f *flow, index int, m *message) bool {
 	return f.clean && f.unsent+m.weight <= s.roomy
 }
 
-// prepare writes the entry of a message.
+// prepare writes the entry of a message where there are trains or zero copy.
 func (s *Sender) prepare(sqe *uring.SQE, id int, m *message) {
 	slot := &s.slots[id]
 	m.zero = s.zeroCopy && m.bytes >= zeroCopyLeast
@@ -128,8 +139,6 @@ func (s *Sender) prepare(sqe *uring.SQE, id int, m *message) {
 	} else {
 		sqe.PrepSend(slot.Flow, slot.Payload[:slot.Len], sendFlags)
 	}
-	sqe.Flags |= uring.FixedFile
-	sqe.UserData = uint64(id)
 }
 
 // train writes the header of a train: one piece of memory where its payloads touch. The control data stays from the train before when
