@@ -51,8 +51,16 @@ func (l *Little) Judge(r *Result) {
 		l.Unchecked = fmt.Sprintf("%.3g packets in flight, looked at %d times, are too few to tell", max(product, l.InFlight), l.Samples)
 		return
 	}
-	apart := math.Abs(l.InFlight - product)
-	if apart <= LittleLimit*max(product, l.InFlight) || apart <= 4*l.InFlightError || apart <= l.RatePPS*littleSkewNS/1e9 {
+	apart, skew := math.Abs(l.InFlight-product), l.RatePPS*littleSkewNS/1e9
+	switch {
+	case apart <= LittleLimit*max(product, l.InFlight):
+		return
+	case apart <= 4*l.InFlightError:
+		l.Unchecked = fmt.Sprintf("%.4g packets in flight by %d looks that scatter too much (standard error %.2g) against rate x latency = %.4g", l.InFlight, l.Samples,
+			l.InFlightError, product)
+		return
+	case apart <= skew:
+		l.Unchecked = fmt.Sprintf("%.4g packets in flight against rate x latency = %.4g: at this rate a look is only exact to %.3g packets", l.InFlight, product, skew)
 		return
 	}
 	sent := float64(r.Ledger.Sent)
