@@ -125,6 +125,7 @@ type QueueServer struct {
 	addr    netip.AddrPort
 	allow   []netip.Prefix
 	own     []netip.Prefix
+	zone    uint32 // of a link-local address: its peers are on that interface too
 	mail    *sys.Mailbox
 	flows   *flows
 	counts  Counts // of flows.observe; not reported
@@ -199,6 +200,11 @@ func ListenQueue(cfg QueueConfig) (*QueueServer, error) {
 		return nil, fmt.Errorf("queue: listen %v: %w", cfg.Listen, err)
 	}
 	s.fd, s.addr, s.poll[0] = fds[0], bound, unix.PollFd{Fd: int32(fds[0]), Events: unix.POLLIN}
+	if sa, err := sockaddr(bound); err == nil { // it has been bound, so it is one
+		if six, ok := sa.(*unix.SockaddrInet6); ok {
+			s.zone = six.ZoneId
+		}
+	}
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 		unix.Close(s.fd)
 		return nil, fmt.Errorf("queue: %w", os.NewSyscallError("setsockopt SO_TIMESTAMPNS", err))
@@ -412,7 +418,7 @@ func (s *QueueServer) arrive(i int, at int64) {
 	q := s.take()
 	q.name, q.fault, q.run, q.arrived, q.stamped, q.alone = name, fault, r, at, stamped, false
 	q.payload = append(q.payload[:0], payload...)
-	q.address(peer)
+	q.address(peer, s.zone)
 	q.count, q.window = 0, 0
 	l := lane{peer: peer, worker: name.Worker}
 	if stamped && !st.Compact {
@@ -481,12 +487,15 @@ func (s *QueueServer) take() *request {
 	return &request{}
 }
 
-func (q *request) address(peer netip.AddrPort) {
+func (q *request) address(peer netip.AddrPort, zone uint32) {
 	if q.is4 = peer.Addr().Is4(); q.is4 {
 		q.v4.Port, q.v4.Addr = int(peer.Port()), peer.Addr().As4()
 		return
 	}
-	q.v6.Port, q.v6.Addr = int(peer.Port()), peer.Addr().As16()
+	q.v6.Port, q.v6.Addr, q.v6.ZoneId = int(peer.Port()), peer.Addr().As16(), 0
+	if peer.Addr().IsLinkLocalUnicast() {
+		q.v6.ZoneId = zone
+	}
 }
 
 func (s *QueueServer) push(q *request) {

@@ -60,7 +60,9 @@ func load(t *testing.T, to netip.AddrPort, epoch uint8, n int, gap, idle time.Du
 
 func startQueue(t *testing.T, cfg QueueConfig) *QueueServer {
 	t.Helper()
-	cfg.Listen = at("127.0.0.1:0")
+	if !cfg.Listen.IsValid() {
+		cfg.Listen = at("127.0.0.1:0")
+	}
 	s, err := StartQueue(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -190,18 +192,20 @@ func TestQueueRunsStallsAndRoom(t *testing.T) {
 
 // Plain payloads are served byte for byte, strangers are not, and addresses that replies cannot leave from are refused.
 func TestQueueServesAnyPayload(t *testing.T) {
-	s := startQueue(t, QueueConfig{Service: time.Millisecond})
-	conn := dial(t, "", s.Addr())
-	for _, payload := range [][]byte{[]byte("plain"), {}, make([]byte, 1400)} {
-		if diff := cmp.Diff(payload, exchange(t, conn, payload)); diff != "" {
-			t.Errorf("%d bytes (-sent +came back):\n%s", len(payload), diff)
+	for _, listen := range []string{"127.0.0.1:0", "[::1]:0"} {
+		s := startQueue(t, QueueConfig{Listen: at(listen), Service: time.Millisecond})
+		conn := dial(t, "", s.Addr())
+		for _, payload := range [][]byte{[]byte("plain"), {}, make([]byte, 1400), make([]byte, 60_000)} {
+			if diff := cmp.Diff(payload, exchange(t, conn, payload)); diff != "" {
+				t.Errorf("%d bytes (-sent +came back):\n%s", len(payload), diff)
+			}
 		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if truth := s.Truth(); truth.Runs[0].Answered != 3 {
-		t.Errorf("%s: want 3 answered", truth.String())
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if truth := s.Truth(); truth.Runs[0].Answered != 4 {
+			t.Errorf("%s: want 4 answered", truth.String())
+		}
 	}
 	stranger := startQueue(t, QueueConfig{Allow: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/16")}})
 	if replies, _ := load(t, stranger.Addr(), 1, 3, 0, 50*time.Millisecond); len(replies) > 0 {
