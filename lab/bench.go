@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"blast/backend"
@@ -55,6 +56,7 @@ const payloadBytes = 64
 
 // run starts the target, runs the load against it and judges the result.
 func (b *bench) run(ctx context.Context, l load) (*outcome, error) {
+	runtime.GC() // what earlier runs left behind; the collector is off or rare while one is measured
 	worker, rest := b.cpus()
 	l.target.Listen, l.target.CPUs = netip.MustParseAddrPort("127.0.0.1:0"), rest
 	target, err := serve.StartQueue(l.target)
