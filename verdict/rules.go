@@ -87,6 +87,9 @@ func (j *judge) lag() {
 
 // stalls says when lag is no matter of the rate: the rate was kept and no worker was busy, so something else held them up.
 func (j *judge) stalls() string {
+	if c := &j.r.Config; c.Model == stats.ModelBlocking || c.MaxInFlight > 0 {
+		return " if replies had come faster; packets wait for them in this model, so more senders, a larger cap or the open model would have kept the plan"
+	}
 	w := j.busiest()
 	if w == nil || w.Duty > j.l.Duty || j.r.Rate.AchievedPPS < j.l.RateLow*j.r.Rate.TargetPPS {
 		return ""
