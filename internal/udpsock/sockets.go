@@ -56,9 +56,10 @@ func Connect(f backend.Flow, prepare func(fd int) error) (fd int, err error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
+	opened := fd // the returns below set fd
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.NewSyscallError("close", unix.Close(fd)))
+			err = errors.Join(err, os.NewSyscallError("close", unix.Close(opened)))
 		}
 	}()
 	if err := prepare(fd); err != nil {
