@@ -293,10 +293,17 @@ func (r *Resolver) Refresh(ctx context.Context, n *NextHop) (changed bool, err e
 	if !n.find {
 		return false, nil
 	}
-	if err := r.ask(n); err != nil {
+	mac, state, err := r.lookup(n)
+	if err != nil {
 		return false, fmt.Errorf("xdp: refresh: %w", err)
 	}
-	mac, err := r.neighbour(ctx, n)
+	// An entry that the administrator made is not asked about: NTF_USE would make an ordinary one of it (__neigh_update).
+	if state&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) == 0 {
+		if err := r.ask(n); err != nil {
+			return false, fmt.Errorf("xdp: refresh: %w", err)
+		}
+		mac, err = r.neighbour(ctx, n)
+	}
 	if err != nil {
 		return false, fmt.Errorf("xdp: refresh: %w", err)
 	}
