@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"blast/backend/backendtest"
 	"blast/internal/clock"
 	"blast/pace"
 	"blast/packet"
@@ -406,5 +409,48 @@ func TestModelsRefused(t *testing.T) {
 		if _, err := b.go_(t); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want something with %q", c.why, err, c.says)
 		}
+	}
+}
+
+// The real thing, on threads: each model ends by itself, ends early when told to, and says why when it cannot begin.
+func TestModelThreads(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+	}{
+		{"closed", func(c *Config) { c.Model, c.Schedule, c.Think = ModelClosed, closedPlan(t, 300*ms), ms }},
+		{"blocking", func(c *Config) { c.Model = ModelBlocking }},
+		{"capped", func(c *Config) { c.MaxInFlight = 2 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fake := &backendtest.Fake{OneThread: true, Reply: func(uint64, int, []byte) []time.Duration { return []time.Duration{ms} }}
+			b := newBench(t, constant(t, 200, 300*ms), 3)
+			b.cfg.Clock, b.cfg.Open, b.cfg.Echo = nil, fake.Open, true
+			c.change(&b.cfg)
+			res := must[*stats.Result](t)(Run(t.Context(), b.cfg))
+			if err := res.Ledger.Check(stats.ModeEcho); err != nil || res.Ledger.Replied < 30 || res.Ledger.Lost > 0 || res.Little == nil || res.Little.Samples < 5 {
+				t.Errorf("%v, %+v, little %+v", err, res.Ledger, res.Little)
+			}
+
+			ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+			defer cancel()
+			if b.cfg.Model == ModelClosed {
+				b.cfg.Schedule = closedPlan(t, time.Hour)
+			} else {
+				b.cfg.Schedule = constant(t, 200, time.Hour)
+			}
+			res = must[*stats.Result](t)(Run(ctx, b.cfg))
+			if err := res.Ledger.Check(stats.ModeEcho); err != nil || res.Interrupted != "interrupt" || res.Ledger.Sent == 0 || res.Little.Unchecked == "" {
+				t.Errorf("stopped: %v, interrupted %q, %+v", err, res.Interrupted, res.Ledger)
+			}
+
+			fake.OpenError = func(int) error { return errBroken }
+			if _, err := Run(t.Context(), b.cfg); !errors.Is(err, errBroken) {
+				t.Errorf("does not open: %v", err)
+			}
+			if err := fake.Check(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
