@@ -15,9 +15,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"blast/internal/faketree"
 	"blast/tuning"
-	"blast/tuning/faketree"
 )
+
+// fake writes a host below a new directory and returns its root.
+func fake(t testing.TB, cfg faketree.Config, more map[string]string) string {
+	t.Helper()
+	root, err := faketree.Write(t.TempDir(), cfg, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
@@ -32,7 +42,7 @@ func inventory(t *testing.T, cfg faketree.Config, more map[string]string) tuning
 	if cfg.Queues > 0 {
 		iface = "eth0"
 	}
-	inv, err := tuning.Reader{Root: faketree.Write(t, cfg, more)}.Inventory(iface)
+	inv, err := tuning.Reader{Root: fake(t, cfg, more)}.Inventory(iface)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +108,7 @@ func TestInventoryMarksWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: %d findings are marked as unknown, %d gaps", c.why, unknown, len(c.gaps))
 		}
 	}
-	r := tuning.Reader{Root: faketree.Write(t, faketree.Config{}, nil)}
+	r := tuning.Reader{Root: fake(t, faketree.Config{}, nil)}
 	if _, err := r.Inventory("eth7"); err == nil || err.Error() != `no interface "eth7"` {
 		t.Errorf("an unknown interface: %v", err)
 	}
@@ -343,8 +353,8 @@ func TestAudit(t *testing.T) {
 }
 
 func TestNameWall(t *testing.T) {
-	r := tuning.Reader{Root: faketree.Write(t, faketree.Config{}, nil)}
-	free := tuning.Reader{Root: faketree.Write(t, faketree.Config{}, map[string]string{"proc/100/status": "CapEff:\t0000000000000000\n",
+	r := tuning.Reader{Root: fake(t, faketree.Config{}, nil)}
+	free := tuning.Reader{Root: fake(t, faketree.Config{}, map[string]string{"proc/100/status": "CapEff:\t0000000000000000\n",
 		"proc/sys/net/netfilter/nf_conntrack_max": ""})}
 	for _, c := range []struct {
 		r    tuning.Reader

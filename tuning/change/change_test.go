@@ -14,9 +14,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"blast/internal/faketree"
 	"blast/tuning"
-	"blast/tuning/faketree"
 )
+
+// fake writes a host below a new directory and returns its root.
+func fake(t testing.TB, cfg faketree.Config, more map[string]string) string {
+	t.Helper()
+	root, err := faketree.Write(t.TempDir(), cfg, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
 
 // contents reads every file of a tree, but for the journal's folder.
 func contents(t testing.TB, root string) map[string]string {
@@ -38,7 +48,7 @@ func contents(t testing.TB, root string) map[string]string {
 
 // world is the host that most tests change: fewer channels than workers, so that every item has something to do.
 func world(t testing.TB) string {
-	return faketree.Write(t, faketree.Config{Sockets: 2, Cores: 4, SMT: true, Queues: 8, Channels: 2, Node: 1}, nil)
+	return fake(t, faketree.Config{Sockets: 2, Cores: 4, SMT: true, Queues: 8, Channels: 2, Node: 1}, nil)
 }
 
 var demand = tuning.Workload{Protocol: "tcp", Connections: 2_000_000, Rate: 100_000, Workers: 4}
@@ -303,7 +313,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			uneven := "function=toeplitz transform=0 key=6d5a table=" + strings.TrimSuffix(strings.Repeat("0,0,0,1,", 32), ",") + "\n"
-			root := faketree.Write(t, faketree.Config{Sockets: 2, Cores: 4, Queues: 8, Channels: 2, Node: 1}, map[string]string{"ethtool/eth0/rss": uneven})
+			root := fake(t, faketree.Config{Sockets: 2, Cores: 4, Queues: 8, Channels: 2, Node: 1}, map[string]string{"ethtool/eth0/rss": uneven})
 			before := contents(t, root)
 			tuner := stubbornTuner(root, c.refuse(root))
 			out, err := tune(tuner, demand, Items())
@@ -365,7 +375,7 @@ func TestRestoreKnowsTheWorldWentOn(t *testing.T) {
 			edit(root, "proc/sys/kernel/random/boot_id", "another\n")
 		}},
 	} {
-		root := faketree.Write(t, faketree.Config{}, nil)
+		root := fake(t, faketree.Config{}, nil)
 		tuner := Tuner{Reader: tuning.Reader{Root: root}}
 		s, err := tuner.Begin(nil)
 		if err != nil {

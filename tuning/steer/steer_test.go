@@ -10,14 +10,24 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"blast/internal/faketree"
 	"blast/packet"
 	"blast/tuning"
-	"blast/tuning/faketree"
 )
+
+// fake writes a host below a new directory and returns its root.
+func fake(t testing.TB, cfg faketree.Config, more map[string]string) string {
+	t.Helper()
+	root, err := faketree.Write(t.TempDir(), cfg, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
 
 func card(t *testing.T, more map[string]string) (Card, error) {
 	t.Helper()
-	root := faketree.Write(t, faketree.Config{Sockets: 2, Cores: 16, SMT: true, Queues: 64, Node: 1}, more)
+	root := fake(t, faketree.Config{Sockets: 2, Cores: 16, SMT: true, Queues: 64, Node: 1}, more)
 	return Read(tuning.Reader{Root: root}.Device(), "eth0", false)
 }
 
@@ -126,7 +136,7 @@ func TestLearn(t *testing.T) {
 }
 
 func TestDeviceCounters(t *testing.T) {
-	root := faketree.Write(t, faketree.Config{Queues: 2}, map[string]string{"ethtool/eth0/queue-packets": "0=17 1=4\n"})
+	root := fake(t, faketree.Config{Queues: 2}, map[string]string{"ethtool/eth0/queue-packets": "0=17 1=4\n"})
 	d := tuning.Reader{Root: root}.Device()
 	got, err := DeviceCounters(d, "eth0")()
 	if d := cmp.Diff(map[int]uint64{0: 17, 1: 4}, got); err != nil || d != "" {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 )
 
 // Config is a host. The zero value has one socket of one core and no network card.
@@ -29,10 +28,8 @@ type Config struct {
 // Interrupt is the number of the card's first queue interrupt; the one before is its own.
 const Interrupt = 101
 
-// Write writes the host below a new directory, changed by more files (by path; an empty content removes), and returns its root.
-func Write(t testing.TB, cfg Config, more map[string]string) string {
-	t.Helper()
-	root := t.TempDir()
+// Write writes the host below the root, changed by more files (by path; an empty content removes one), and returns the root.
+func Write(root string, cfg Config, more map[string]string) (string, error) {
 	files := map[string]string{}
 	links := map[string]string{"proc/self": "100", "proc/thread-self": "100/task/100"}
 	cfg.host(files)
@@ -47,21 +44,22 @@ func Write(t testing.TB, cfg Config, more map[string]string) string {
 		}
 	}
 	for name, target := range links {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
-		must(t, os.Symlink(target, filepath.Join(root, name)))
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			return "", err
+		}
 	}
 	for name, content := range files {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
-		must(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o644))
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o644); err != nil {
+			return "", err
+		}
 	}
-	return root
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	return root, nil
 }
 
 // CPUs is the number of logical CPUs.
