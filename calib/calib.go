@@ -21,6 +21,9 @@ type Candidate struct {
 	Entry backend.Entry
 	// GSO is the number of packets of a UDP_SEGMENT train; 0 and 1 mean no trains.
 	GSO int
+	// Flows is the number of flows, a socket each on socket backends, of a row for many of them: measured once, with one payload and
+	// the fewest workers. 0 means a flow a worker.
+	Flows int
 	// Sink is the loopback address that the own sink listens on; the zero value is 127.0.0.1. Frames that enter lo below the IP
 	// layer reach sockets on ::1 only.
 	Sink netip.Addr
@@ -64,6 +67,7 @@ type Progress struct {
 	Backend               string
 	GSO                   int
 	PayloadBytes, Workers int
+	Flows                 int
 	// Stage is "flat out", "search", "round 1/3" or "done".
 	Stage string
 	// PPS is the rate being tried, 0 when flat out.
@@ -159,6 +163,9 @@ type cell struct {
 	payload, workers int
 }
 
+// flows is the number of flows of the row.
+func (k *cell) flows() int { return max(k.Flows, k.workers) }
+
 // rig is what the trials of a cell run on.
 type rig interface {
 	// trial sends at pps for length; pps 0 is flat out.
@@ -187,7 +194,7 @@ func (c *calibrator) run(ctx context.Context) (*Profile, error) {
 	for i, k := range cells {
 		report := func(s Progress) {
 			if c.Progress != nil {
-				s.Cell, s.Cells, s.Backend, s.GSO, s.PayloadBytes, s.Workers = i+1, len(cells), k.Entry.Name, k.gso(), k.payload, k.workers
+				s.Cell, s.Cells, s.Backend, s.GSO, s.PayloadBytes, s.Workers, s.Flows = i+1, len(cells), k.Entry.Name, k.gso(), k.payload, k.workers, k.flows()
 				c.Progress(s)
 			}
 		}
@@ -233,10 +240,14 @@ func (c *calibrator) cells(p *Profile) []cell {
 		able = append(able, cand)
 	}
 	var out []cell
-	for _, workers := range c.Workers {
-		for _, payload := range c.Payloads {
+	for i, workers := range c.Workers {
+		for n, payload := range c.Payloads {
 			for _, cand := range able {
-				out = append(out, cell{cand, payload, workers})
+				if cand.Flows == 0 {
+					out = append(out, cell{cand, payload, workers})
+				} else if i == 0 && n == min(1, len(c.Payloads)-1) { // 64 bytes where nothing else was asked for
+					out = append(out, cell{cand, payload, workers})
+				}
 			}
 		}
 	}

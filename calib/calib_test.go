@@ -71,9 +71,9 @@ func TestRunTable(t *testing.T) {
 			t.Errorf("quick %v: %d rows told, want %d", quick, lines, want)
 		}
 		for _, r := range p.Rows {
-			want := dutyLimit * 1e9 / costs[pathName(r.Backend, r.GSO)] * float64(r.Workers)
+			want := dutyLimit * 1e9 / costs[pathName(r.Backend, r.GSO, 1)] * float64(r.Workers)
 			if r.CeilingPPS > want || r.CeilingPPS < 0.85*want || r.StayBelowPPS != r.CeilingPPS/3 {
-				t.Errorf("%s, %d bytes, %d workers: ceiling %g pps, want 85 to 100 %% of %g", pathName(r.Backend, r.GSO), r.PayloadBytes, r.Workers, r.CeilingPPS, want)
+				t.Errorf("%s, %d bytes, %d workers: ceiling %g pps, want 85 to 100 %% of %g", pathName(r.Backend, r.GSO, 1), r.PayloadBytes, r.Workers, r.CeilingPPS, want)
 			}
 		}
 		if p.Recommended.Backend != "sendmmsg" || !strings.Contains(p.Recommended.Because, "times net") {
@@ -202,5 +202,25 @@ func TestRunEngine(t *testing.T) {
 	}
 	for _, f := range p.Failed {
 		t.Logf("not measured on this busy machine: %s", f.Reason)
+	}
+}
+
+// A candidate of many flows has one row, with 64 bytes and the fewest workers, and is no part of the recommendation.
+func TestManyFlowsRow(t *testing.T) {
+	candidates := candidatesOfTest()
+	candidates = append(candidates, Candidate{Entry: candidates[0].Entry, Flows: 1000})
+	c := newMachine(0).calibrator(Config{Candidates: candidates}, costs)
+	c.Config = c.Config.withDefaults()
+	many := 0
+	for _, k := range c.cells(newProfile(&c.Config, time.Now())) {
+		if k.flows() > k.workers {
+			many++
+			if k.payload != 64 || k.workers != 1 || k.flows() != 1000 {
+				t.Errorf("row of %d flows with %d bytes and %d workers: want 1000, 64, 1", k.flows(), k.payload, k.workers)
+			}
+		}
+	}
+	if many != 1 {
+		t.Errorf("%d rows of many flows: want 1", many)
 	}
 }

@@ -48,7 +48,7 @@ func openLoop(ctx context.Context, cfg *Config, k cell) (rig, error) {
 		target = l.server.Addrs()[0]
 	}
 	var err error
-	l.flows, err = backend.FlowSpace{Targets: []netip.AddrPort{target}}.Flows(k.workers)
+	l.flows, err = backend.FlowSpace{Targets: []netip.AddrPort{target}}.Flows(k.flows())
 	return l, err
 }
 

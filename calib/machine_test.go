@@ -75,7 +75,7 @@ func (m *machine) search(share time.Duration) *search {
 func (m *machine) calibrator(cfg Config, cost map[string]float64) *calibrator {
 	cfg.CPUs = []int{0, 1}
 	return &calibrator{Config: cfg.withDefaults(), now: m.now, open: func(_ context.Context, k cell) (rig, error) {
-		c, ok := cost[pathName(k.Entry.Name, k.gso())]
+		c, ok := cost[pathName(k.Entry.Name, k.gso(), 1)]
 		if !ok {
 			return nil, errors.New("no such device")
 		}

@@ -53,7 +53,7 @@ type Row struct {
 	GSO          int `json:"gso"`
 	PayloadBytes int `json:"payload_bytes"`
 	Workers      int `json:"workers"`
-	// Flows is one a worker.
+	// Flows is one a worker, or more in a row for many flows.
 	Flows int `json:"flows"`
 	// FlatPPS was reached without a plan; PacketNS is what a packet then took of one worker's time.
 	FlatPPS  float64 `json:"flat_pps"`
@@ -81,6 +81,9 @@ type Row struct {
 	// Sink is nil with a sink elsewhere.
 	Sink *Sink `json:"sink,omitempty"`
 }
+
+// manyFlows tells rows with more flows than workers.
+func (r *Row) manyFlows() bool { return r.Flows > r.Workers }
 
 // Round is one confirmation of a ceiling.
 type Round struct {
@@ -119,6 +122,7 @@ type Failed struct {
 	GSO          int    `json:"gso"`
 	PayloadBytes int    `json:"payload_bytes"`
 	Workers      int    `json:"workers"`
+	Flows        int    `json:"flows"`
 	Reason       string `json:"reason"`
 	// WallCode is the code of what stopped the lowest rate, where trials were made.
 	WallCode string `json:"wall_code"`
@@ -137,7 +141,7 @@ func newProfile(cfg *Config, now time.Time) *Profile {
 }
 
 func (p *Profile) fail(k cell, reason error) {
-	f := Failed{Backend: k.Entry.Name, GSO: k.gso(), PayloadBytes: k.payload, Workers: k.workers, Reason: reason.Error()}
+	f := Failed{Backend: k.Entry.Name, GSO: k.gso(), PayloadBytes: k.payload, Workers: k.workers, Flows: k.flows(), Reason: reason.Error()}
 	if none := (*noCeiling)(nil); errors.As(reason, &none) {
 		f.WallCode, _ = wall(&none.lowest)
 	}
@@ -169,7 +173,7 @@ func newRow(k cell, f *found, sink *Sink) *Row {
 	m := medianRound(f.rounds)
 	code, words := wall(f.wall)
 	r := &Row{
-		Backend: k.Entry.Name, Mode: m.mode, GSO: k.gso(), PayloadBytes: k.payload, Workers: k.workers, Flows: k.workers,
+		Backend: k.Entry.Name, Mode: m.mode, GSO: k.gso(), PayloadBytes: k.payload, Workers: k.workers, Flows: k.flows(),
 		FlatPPS: f.flat.rate.AchievedPPS, CeilingPPS: float64(f.ceiling), StayBelowPPS: float64(f.ceiling) / Margin,
 		AchievedPPS: m.rate.AchievedPPS, L1BPS: m.rate.L1BPS, L2BPS: m.rate.L2BPS, IPBPS: m.rate.IPBPS, PayloadBPS: m.rate.PayloadBPS,
 		Duty: m.duty, LagP99NS: m.lagP99, Wall: words, WallCode: code, Trials: f.trials, Sink: sink,
@@ -221,7 +225,7 @@ func recommend(rows []Row, candidates []Candidate) Recommended {
 	best := ""
 	for _, c := range candidates {
 		switch {
-		case c.gso() > 1 || !slices.ContainsFunc(rows, func(r Row) bool { return r.Backend == c.Entry.Name && r.GSO == 1 }):
+		case c.gso() > 1 || c.Flows > 0 || !slices.ContainsFunc(rows, func(r Row) bool { return r.Backend == c.Entry.Name && r.GSO == 1 }):
 		case best == "":
 			best = c.Entry.Name
 		default:
@@ -239,7 +243,8 @@ func compare(rows []Row, a, b string) (ratio float64, n int) {
 	for i := range rows {
 		for k := range rows {
 			x, y := &rows[i], &rows[k]
-			if x.Backend == a && y.Backend == b && x.GSO == 1 && y.GSO == 1 && x.PayloadBytes == y.PayloadBytes && x.Workers == y.Workers {
+			if x.Backend == a && y.Backend == b && x.GSO == 1 && y.GSO == 1 && x.PayloadBytes == y.PayloadBytes && x.Workers == y.Workers &&
+				!x.manyFlows() && !y.manyFlows() {
 				sum += math.Log(x.CeilingPPS / y.CeilingPPS)
 				n++
 			}

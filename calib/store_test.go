@@ -98,8 +98,9 @@ func TestDefaultStore(t *testing.T) {
 func TestCeiling(t *testing.T) {
 	p := &Profile{ID: "cal"}
 	add := func(backend string, gso, payload, workers int, ceiling float64) {
-		p.Rows = append(p.Rows, Row{Backend: backend, GSO: gso, PayloadBytes: payload, Workers: workers, CeilingPPS: ceiling})
+		p.Rows = append(p.Rows, Row{Backend: backend, GSO: gso, PayloadBytes: payload, Workers: workers, Flows: workers, CeilingPPS: ceiling})
 	}
+	p.Rows = append(p.Rows, Row{Backend: "sendmmsg", GSO: 1, PayloadBytes: 64, Workers: 1, Flows: 1000, CeilingPPS: 7e5})
 	for _, workers := range []int{2, 1} {
 		for i, payload := range []int{512, 18, 1400, 64} {
 			add("sendmmsg", 1, payload, workers, float64(1000*payload+workers+10*i))
@@ -113,24 +114,26 @@ func TestCeiling(t *testing.T) {
 		gso, payload, workers                int
 		ok                                   bool
 		wantPayload, wantWorkers, wantTrains int
+		flows                                int
 	}{
-		{"the very row", "sendmmsg", 1, 64, 2, true, 64, 2, 0},
-		{"no trains is 0 or 1", "sendmmsg", 0, 64, 1, true, 64, 1, 0},
-		{"between two payloads: the larger", "sendmmsg", 1, 65, 1, true, 512, 1, 0},
-		{"below all payloads: the smallest", "sendmmsg", 1, 0, 1, true, 18, 1, 0},
-		{"above all payloads: the largest", "sendmmsg", 1, 9000, 2, true, 1400, 2, 0},
-		{"more workers than calibrated", "sendmmsg", 1, 18, 16, true, 18, 2, 0},
-		{"fewer workers than calibrated", "net", 1, 64, 1, false, 0, 0, 0},
-		{"trains have rows of their own", "sendmmsg", 32, 18, 1, true, 64, 1, 1},
-		{"trains of another length", "sendmmsg", 16, 64, 1, false, 0, 0, 0},
-		{"another backend", "io_uring", 1, 64, 1, false, 0, 0, 0},
+		{"the very row", "sendmmsg", 1, 64, 2, true, 64, 2, 0, 0},
+		{"no trains is 0 or 1", "sendmmsg", 0, 64, 1, true, 64, 1, 0, 0},
+		{"between two payloads: the larger", "sendmmsg", 1, 65, 1, true, 512, 1, 0, 0},
+		{"below all payloads: the smallest", "sendmmsg", 1, 0, 1, true, 18, 1, 0, 0},
+		{"above all payloads: the largest", "sendmmsg", 1, 9000, 2, true, 1400, 2, 0, 0},
+		{"more workers than calibrated", "sendmmsg", 1, 18, 16, true, 18, 2, 0, 0},
+		{"fewer workers than calibrated", "net", 1, 64, 1, false, 0, 0, 0, 0},
+		{"trains have rows of their own", "sendmmsg", 32, 18, 1, true, 64, 1, 1, 0},
+		{"trains of another length", "sendmmsg", 16, 64, 1, false, 0, 0, 0, 0},
+		{"another backend", "io_uring", 1, 64, 1, false, 0, 0, 0, 0},
+		{"many flows have a row of their own", "sendmmsg", 1, 18, 1, true, 64, 1, 0, 500},
 	} {
-		got, ok := p.Ceiling(c.backend, c.gso, c.payload, c.workers)
+		got, ok := p.Ceiling(c.backend, c.gso, c.payload, c.workers, max(c.flows, c.workers))
 		if ok != c.ok {
 			t.Errorf("%s: found %v, want %v", c.name, ok, c.ok)
 			continue
 		}
-		if ok && (got.PayloadBytes != c.wantPayload || got.Workers != c.wantWorkers || got.ID != "cal" || (got.CeilingPPS == 9e6) != (c.wantTrains > 0)) {
+		if ok && (got.PayloadBytes != c.wantPayload || got.Workers != c.wantWorkers || got.ID != "cal" || (got.CeilingPPS == 9e6) != (c.wantTrains > 0) || (got.CeilingPPS == 7e5) != (c.flows >= 64)) {
 			t.Errorf("%s: %+v, want the row of %d bytes and %d workers", c.name, got, c.wantPayload, c.wantWorkers)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"blast/stats"
@@ -63,14 +64,17 @@ func (p *Profile) table(b *bytes.Buffer) {
 		}
 		last = r.Workers
 		stop, _, _ := strings.Cut(r.Wall, ":")
-		fmt.Fprintf(b, rowFormat, pathName(r.Backend, r.GSO), fmt.Sprint(r.PayloadBytes), fmt.Sprint(r.Workers), stats.FormatPPS(r.FlatPPS), stats.FormatPPS(r.CeilingPPS),
+		fmt.Fprintf(b, rowFormat, pathName(r.Backend, r.GSO, r.Flows/r.Workers), fmt.Sprint(r.PayloadBytes), fmt.Sprint(r.Workers), stats.FormatPPS(r.FlatPPS), stats.FormatPPS(r.CeilingPPS),
 			fmt.Sprint(r.PacketNS), fmt.Sprintf("%.0f", r.L1BPS/1e6), fmt.Sprintf("%.2f", r.Duty), stats.FormatNS(r.LagP99NS), stop)
 	}
 	b.WriteByte('\n')
 }
 
-// pathName is a backend with its trains.
-func pathName(backend string, gso int) string {
+// pathName is a backend with its trains, or with its flows a worker where they are many.
+func pathName(backend string, gso, flows int) string {
+	if flows > 1 {
+		return fmt.Sprintf("%s x%d", backend, flows)
+	}
 	if gso > 1 {
 		return fmt.Sprintf("%s gso %d", backend, gso)
 	}
@@ -92,6 +96,9 @@ func (p *Profile) legend(b *bytes.Buffer) {
 	}
 	para(b, "flat out   ", "without a plan, as fast as the kernel accepts; ns/pkt is what a packet then takes of one worker's time")
 	para(b, "ceiling    ", "the highest rate that ends VALID, most of its rounds; a run above it is INVALID (ceiling). One flow a worker, one way")
+	if slices.ContainsFunc(p.Rows, func(r Row) bool { return r.manyFlows() }) {
+		para(b, "x1000      ", "many flows, a socket each on socket backends, as of so many clients: what runs of 64 flows a worker and more are held against")
+	}
 	para(b, "Mbit/s     ", "at the ceiling, layer 1: payload + 28 bytes of UDP and IPv4 + 18 of Ethernet and FCS, at least 64, + 20 of preamble and gap")
 	for _, c := range causes {
 		for i := range p.Rows {
@@ -148,7 +155,7 @@ func (p *Profile) advice(b *bytes.Buffer) {
 	}
 	for i := range p.Rows {
 		r := &p.Rows[i]
-		if r.Backend != name || r.GSO > 1 {
+		if r.Backend != name || r.GSO > 1 || r.manyFlows() {
 			continue
 		}
 		if r.Workers != workers {
@@ -165,7 +172,7 @@ func (p *Profile) failures(b *bytes.Buffer) {
 		b.WriteByte('\n')
 	}
 	for _, f := range p.Failed {
-		what := pathName(f.Backend, f.GSO)
+		what := pathName(f.Backend, f.GSO, f.Flows/max(f.Workers, 1))
 		if f.Workers > 0 {
 			what += fmt.Sprintf(", %d bytes, %s", f.PayloadBytes, threads(f.Workers))
 		}

@@ -22,6 +22,9 @@ import (
 // loopback is the interface of the own sink.
 const loopback = "lo"
 
+// crowdOf is the number of flows in the rows for many of them.
+const crowdOf = 1000
+
 // trainOf is the number of packets of a train in the rows with trains.
 const trainOf = 32
 
@@ -117,7 +120,7 @@ func (f *calibrateFlags) config() (calib.Config, error) {
 		}
 	}
 	var err error
-	if cfg.Candidates, err = candidates(f.backends); err != nil {
+	if cfg.Candidates, err = candidates(f.backends, f.quick); err != nil {
 		return cfg, err
 	}
 	if cfg.CPUs, err = (tuning.Reader{}).CPUs(); err != nil {
@@ -128,9 +131,10 @@ func (f *calibrateFlags) config() (calib.Config, error) {
 	return cfg, nil
 }
 
-// candidates are the send paths of the named backends, or of all: plain ones in the order of the table, then those with trains.
-func candidates(names []string) ([]calib.Candidate, error) {
-	var plain, trains []calib.Candidate
+// candidates are the send paths of the named backends, or of all: plain ones in the order of the table, then those with trains
+// and, but for a quick calibration, those of many flows.
+func candidates(names []string, quick bool) ([]calib.Candidate, error) {
+	var plain, trains, crowds []calib.Candidate
 	for _, b := range backends() {
 		if names != nil && !slices.Contains(names, b.Name) {
 			continue
@@ -143,13 +147,17 @@ func candidates(names []string) ([]calib.Candidate, error) {
 		if b.Name == mmsg.Name {
 			trains = append(trains, calib.Candidate{Entry: b, GSO: trainOf})
 		}
+		if !quick {
+			c.Flows = crowdOf
+			crowds = append(crowds, c)
+		}
 	}
 	for _, n := range names {
 		if !slices.ContainsFunc(plain, func(c calib.Candidate) bool { return c.Entry.Name == n }) {
 			return nil, fmt.Errorf("backend %q: want %s", n, backendNames())
 		}
 	}
-	return append(plain, trains...), nil
+	return slices.Concat(plain, trains, crowds), nil
 }
 
 // stealOf meters the CPU time taken away from cpus; where that cannot be known it reads 0, as runs do.
@@ -171,6 +179,9 @@ func calibrateLine() (func(calib.Progress), func()) {
 		name := s.Backend
 		if s.GSO > 1 {
 			name = fmt.Sprintf("%s gso %d", name, s.GSO)
+		}
+		if s.Flows > s.Workers {
+			name = fmt.Sprintf("%s, %d flows", name, s.Flows)
 		}
 		line := fmt.Sprintf("\r\x1b[K%d/%d  %s, %d bytes, workers %d: ", s.Cell, s.Cells, name, s.PayloadBytes, s.Workers)
 		switch {

@@ -52,7 +52,7 @@ func (p *udpPlan) calibrated(res *stats.Result) {
 	if p.profile == nil {
 		return
 	}
-	c, ok := p.profile.Ceiling(res.Backend.Name, res.Backend.GSO, p.config.PayloadBytes, p.config.Workers)
+	c, ok := p.profile.Ceiling(res.Backend.Name, res.Backend.GSO, p.config.PayloadBytes, p.config.Workers, p.config.Flows)
 	if !ok {
 		return
 	}
