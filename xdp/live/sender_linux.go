@@ -343,7 +343,7 @@ func (s *Sender) calls(atMost time.Duration) error {
 		case e != 0 && e != unix.EINTR:
 			return fmt.Errorf("run program: %w", e)
 		}
-		st.Turn = 0
+		st.Turn, st.Unflushed, st.Idle = 0, 0, 0 // what was pending left with the last batch
 		if st.Start != 0 {
 			s.renewed.Add(1)
 		}
