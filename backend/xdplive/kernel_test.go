@@ -188,7 +188,7 @@ func (p *tap) frames(t *testing.T) [][]byte {
 // TestKernelEcho: every packet is answered by the in-kernel target and timed, in every shape, and the sums agree exactly: latency minus
 // service is lag, whose histogram TestKernelCaptured vouches for.
 func TestKernelEcho(t *testing.T) {
-	pair := testnet.NewPair(t, testnet.Config{})
+	pair := testnet.NewPair(t, testnet.Config{Queues: 2})
 	target := echoServer(t, pair)
 	for _, c := range []struct {
 		name string // what the case is for
