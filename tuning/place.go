@@ -210,15 +210,15 @@ func placeNotes(inv Inventory, p Placement, byID map[int]CPU) []string {
 	case n.RXQueues == 0:
 		notes = append(notes, n.Name+" shows no queues: nothing to align to")
 	case n.RXQueues < len(p.Seats):
-		notes = append(notes, fmt.Sprintf("%s has %d receive queues for %d workers: they share", n.Name, n.RXQueues, len(p.Seats)))
+		notes = append(notes, fmt.Sprintf("%s has %s for %d workers: they share", n.Name, plural(n.RXQueues, "receive queue"), len(p.Seats)))
 	}
 	return notes
 }
 
 // quotaNote says what a cgroup quota below the number of workers does.
 func quotaNote(quota float64, workers int) string {
-	return fmt.Sprintf("the cgroup quota is %.4g CPUs for %d workers: spinning workers will be stopped for part of every period, seen as steal; "+
-		"raise the quota (cpu.max, cpu.cfs_quota_us) or use %d", quota, workers, max(1, int(quota)))
+	return fmt.Sprintf("the cgroup quota is %.4g CPUs for %s: spinning workers will be stopped for part of every period, seen as steal; "+
+		"raise the quota (cpu.max, cpu.cfs_quota_us) or use %d", quota, plural(workers, "worker"), max(1, int(quota)))
 }
 
 // QuotaWarning is empty while the cgroup quota, if any, covers the workers.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +62,11 @@ func (f *tuneFlags) workloadFlags(cmd *cobra.Command) {
 	fl.IntVar(&f.sources, "sources", 1, "different source addresses")
 	fl.StringVar(&f.root, "root", "", "read a host that is kept as files below this directory, instead of this one")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
+}
+
+func (f *tuneFlags) placeFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.cpus, "cpus", "auto", "CPUs of the workers: a list such as 2,4-7; auto = the best of the NIC's node")
+	cmd.Flags().BoolVar(&f.near, "beside", false, "interrupts beside the workers' cores, on the SMT sibling or a spare one, not on them")
 }
 
 // countFlag is a number of things, with k, M and G.
@@ -176,19 +182,19 @@ func tuneApply() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
+			cfg := tuning.PlaceConfig{CPUs: cpus, Beside: f.near}
+			out, p, err := f.tuner().Preview(w, f.iface(), cfg, items)
+			if err != nil {
+				return usage(err) // bad input, found before anything is changed
+			}
 			if f.dryRun {
-				out, p, err := f.tuner().Preview(w, f.iface(), cpus, items)
-				if err != nil {
-					return usage(err)
-				}
 				return f.printChanges("would change", out, &p)
 			}
 			s, err := f.tuner().Begin(os.Args)
 			if err != nil {
 				return err
 			}
-			out, p, err := s.Align(w, f.iface(), cpus, items)
-			if err != nil {
+			if out, p, err = s.Align(w, f.iface(), cfg, items); err != nil {
 				return err
 			}
 			if err := s.Close(); err != nil {
@@ -202,7 +208,7 @@ func tuneApply() *cobra.Command {
 	}
 	f.workloadFlags(cmd)
 	f.journalFlag(cmd)
-	cmd.Flags().StringVar(&f.cpus, "cpus", "auto", "CPUs of the workers: a list such as 2,4-7; auto = the best of the NIC's node")
+	f.placeFlags(cmd)
 	cmd.Flags().StringVar(&f.only, "only", "", "only these items, such as irq,xps")
 	cmd.Flags().StringVar(&f.skip, "skip", "", "all items but these")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the changes, make none")
@@ -394,7 +400,8 @@ func tunePlace() *cobra.Command {
 			if err := tuning.WriteAudit(os.Stdout, audit); err != nil {
 				return err
 			}
-			fmt.Printf("GOMAXPROCS %d, spare CPUs %s, other interrupts to %s\n", p.GOMAXPROCS, tuning.FormatCPUs(p.Spare), tuning.FormatCPUs(p.Housekeeping))
+			fmt.Printf("GOMAXPROCS %d, spare CPUs %s, other interrupts to %s\n", p.GOMAXPROCS, cmp.Or(tuning.FormatCPUs(p.Spare), "none"),
+				cmp.Or(tuning.FormatCPUs(p.Housekeeping), "any"))
 			for _, note := range p.Notes {
 				fmt.Println("note:", note)
 			}
@@ -402,8 +409,7 @@ func tunePlace() *cobra.Command {
 		},
 	}
 	f.workloadFlags(cmd)
-	cmd.Flags().StringVar(&f.cpus, "cpus", "auto", "CPUs of the workers: a list such as 2,4-7; auto = the best of the NIC's node")
-	cmd.Flags().BoolVar(&f.near, "beside", false, "interrupts beside the workers' cores, on the SMT sibling or a spare one, not on them")
+	f.placeFlags(cmd)
 	return cmd
 }
 

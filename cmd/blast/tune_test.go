@@ -45,7 +45,7 @@ func TestKernelQuotaIsSteal(t *testing.T) {
 		cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group, cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = "/bin/sh"
 	}, "udp", server.addr, "--rate", "20k", "--duration", "3s", "--wait", "spin", "--format", "json").end()
-	if !strings.Contains(o.stderr, "warning: the cgroup quota is 0.3 CPUs for 1 workers") {
+	if !strings.Contains(o.stderr, "warning: the cgroup quota is 0.3 CPUs for 1 worker") {
 		t.Errorf("no warning: %s", o.stderr)
 	}
 	res := o.result(t)
@@ -61,4 +61,18 @@ func TestKernelQuotaIsSteal(t *testing.T) {
 		t.Errorf("notes: %s", notes)
 	}
 	t.Logf("worst second %.0f %% stolen, verdict %+v", 100*most, res.Verdict.Reasons)
+}
+
+// TestKernelAlign: a run that aligns the host says what it did and where its worker was, and leaves no journal.
+func TestKernelAlign(t *testing.T) {
+	testskip.Root(t)
+	server := serveUDP(t)
+	res, o := measure(t, server.addr, "--rate", "100", "--duration", "300ms", "--align")
+	notes := strings.Join(res.Backend.Notes, "\n")
+	if !strings.Contains(notes, "settings changed for the run, and put back at its end") || !strings.Contains(notes, "placement of worker 0: core") {
+		t.Errorf("notes: %s\n%s", notes, o.stderr)
+	}
+	if _, err := os.Stat("/var/lib/blast/tune.journal"); !os.IsNotExist(err) {
+		t.Errorf("the journal stays: %v", err)
+	}
 }

@@ -5,14 +5,14 @@ import (
 )
 
 // Align makes the changes of the given items that the host needs for a workload: first those that change what there is to place, then,
-// with the host read anew, interrupts and XPS for the seats that tuning.Place chooses. cpus are the workers', empty = chosen.
-func (s *Session) Align(w tuning.Workload, iface string, cpus []int, items []Item) ([]Outcome, tuning.Placement, error) {
+// with the host read anew, interrupts and XPS for the seats that tuning.Place chooses by cfg.
+func (s *Session) Align(w tuning.Workload, iface string, cfg tuning.PlaceConfig, items []Item) ([]Outcome, tuning.Placement, error) {
 	r := s.t.Reader
 	inv, err := r.Inventory(iface)
 	if err != nil {
 		return nil, tuning.Placement{}, s.abandon(err)
 	}
-	cfg := tuning.PlaceConfig{Workers: w.Workers, CPUs: cpus}
+	cfg.Workers = w.Workers
 	if _, err := tuning.Place(inv, cfg); err != nil { // before anything is changed
 		return nil, tuning.Placement{}, s.abandon(err)
 	}
@@ -32,12 +32,13 @@ func (s *Session) Align(w tuning.Workload, iface string, cpus []int, items []Ite
 }
 
 // Preview is what Align would change, with nothing changed: where channels come first, interrupts and XPS are those of today's queues.
-func (t Tuner) Preview(w tuning.Workload, iface string, cpus []int, items []Item) ([]Outcome, tuning.Placement, error) {
+func (t Tuner) Preview(w tuning.Workload, iface string, cfg tuning.PlaceConfig, items []Item) ([]Outcome, tuning.Placement, error) {
 	inv, err := t.Reader.Inventory(iface)
 	if err != nil {
 		return nil, tuning.Placement{}, err
 	}
-	p, err := tuning.Place(inv, tuning.PlaceConfig{Workers: w.Workers, CPUs: cpus})
+	cfg.Workers = w.Workers
+	p, err := tuning.Place(inv, cfg)
 	if err != nil {
 		return nil, tuning.Placement{}, err
 	}

@@ -59,7 +59,7 @@ func tune(tuner Tuner, w tuning.Workload, items []Item) ([]Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, _, err := s.Align(w, "eth0", nil, items)
+	out, _, err := s.Align(w, "eth0", tuning.PlaceConfig{}, items)
 	if err != nil {
 		return out, err
 	}
@@ -274,6 +274,15 @@ func TestRefusals(t *testing.T) {
 					return nil
 				}
 			}, says: "manages this interrupt itself (EIO)"},
+		{why: "newer kernels answer EPERM, which is not a missing privilege", refused: []string{"/proc/irq/101/smp_affinity_list"},
+			refuse: func(string) func(string, string) error {
+				return func(key, _ string) error {
+					if key == "/proc/irq/101/smp_affinity_list" {
+						return &fs.PathError{Op: "write", Path: key, Err: unix.EPERM}
+					}
+					return nil
+				}
+			}, says: "manages this interrupt itself (EPERM)"},
 		{why: "a driver that refuses channels while an RSS table is set gets them after a reset",
 			refuse: func(root string) func(string, string) error {
 				return func(key, _ string) error {

@@ -3,6 +3,7 @@ package change
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -176,7 +177,7 @@ func (s *Session) apply(c Change) (Outcome, error) {
 
 // refuse notes a change that the kernel did not make, and makes sure that it left nothing behind.
 func (s *Session) refuse(n int, o Outcome, err error) (Outcome, error) {
-	if missing(err) {
+	if missing(err) && !managed(o.Change, err) {
 		return o, err
 	}
 	system := s.t.system()
@@ -186,6 +187,9 @@ func (s *Session) refuse(n int, o Outcome, err error) (Outcome, error) {
 		}
 	}
 	o.State, o.Why = StateRefused, explain(err)
+	if managed(o.Change, err) {
+		o.Why = "the kernel manages this interrupt itself (" + errnoName(err) + ")"
+	}
 	return o, s.j.add(record{Refused: n, Why: o.Why})
 }
 
@@ -227,12 +231,17 @@ func (s *Session) Undo() error {
 // container mounts /proc/sys read-only.
 func missing(err error) bool { return errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) }
 
+// managed says that an interrupt cannot be moved by anybody: writing its affinity answers EIO, or EPERM on newer kernels (6.18 does),
+// although the file could be opened for it (kernel/irq/proc.c, write_irq_affinity).
+func managed(c Change, err error) bool {
+	var path *fs.PathError
+	return c.Item == IRQ && errors.As(err, &path) && path.Op == "write" && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EIO))
+}
+
 // explain words what the kernel says about settings.
 func explain(err error) string {
 	var why string
 	switch {
-	case errors.Is(err, unix.EIO):
-		why = "the kernel manages this interrupt itself"
 	case errors.Is(err, errors.ErrUnsupported):
 		why = "the driver does not offer it"
 	case errors.Is(err, os.ErrNotExist):
