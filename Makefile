@@ -1,4 +1,4 @@
-# One line each: the logic is in Go. No target installs anything.
+# One line each: the logic is in Go. No target installs anything, but for vm-test, which installs QEMU where it is missing.
 
 # What make check, and so CI, must not skip (features of internal/testskip). internal/lint keeps this line complete.
 MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns
@@ -9,7 +9,7 @@ TEST := go test -p 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build calibrate test check vet staticcheck cross test-all race kernel-test lint bench bench-smoke fuzz-smoke generate fmt clean
+.PHONY: help build calibrate test check vet staticcheck cross test-all race kernel-test vm-test lint bench bench-smoke fuzz-smoke generate fmt clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,9 @@ race: ## tests under the race detector, but for those of the kernel
 
 kernel-test: ## only the tests that need root and this kernel
 	BLAST_MUST_RUN=$(MUST_RUN) $(TEST) -count=1 -run '^TestKernel' ./...
+
+vm-test: ## boot a QEMU guest with two igb network cards and test on them; needs root where QEMU is missing
+	BLAST_VM=1 BLAST_MUST_RUN=vm go test -count=1 -v -timeout 15m -run '^TestVM$$' ./internal/vm
 
 lint: ## the rules of this repository
 	go test -count=1 ./internal/lint

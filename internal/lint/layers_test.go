@@ -33,6 +33,7 @@ var layers = []layer{
 	{"stats", none, []string{"github.com/HdrHistogram/hdrhistogram-go"}},
 
 	{foundation, []string{foundation}, nil},
+	{"internal/vm", []string{"..."}, nil},                      // tests of the whole, in a guest
 	{"internal/udpsock", []string{"backend", foundation}, nil}, // what the socket backends share
 	{"uring/...", []string{foundation, "uring/..."}, nil},
 	{"xdp/...", []string{foundation, "xdp/..."}, nil},
