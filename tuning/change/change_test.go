@@ -459,3 +459,28 @@ func TestItems(t *testing.T) {
 		}
 	}
 }
+
+// FuzzJournal reads journals that anything may have happened to: they are refused or understood, never a panic.
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte(`{"schema":"blast.tune.journal/1","boot":"x","pid":1,"command":["a"]}` + "\n" + `{"n":1,"change":{"item":"irq","key":"/proc/irq/1","new":"1","irq":"a"},"old":"0"}` + "\n" + `{"done":1,"after":"1"}` + "\n"))
+	f.Add([]byte(`{"schema":"blast.tune.journal/1"}` + "\n" + `{"refused":9}` + "\n"))
+	f.Add([]byte(`{"schema":"blast.tune.journal/1"}` + "\n" + `{"n":1,"change":{"item":"channels","key":"x"}}` + "\n" + `{"restoring":true}` + "\n{"))
+	root := f.TempDir()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tuner := Tuner{Reader: tuning.Reader{Root: root}, System: silent{}, Journal: filepath.Join(t.TempDir(), "journal")}
+		if err := os.WriteFile(tuner.Journal, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, statusErr := tuner.Status()
+		_, restoreErr := tuner.Restore(true)
+		if statusErr != nil && restoreErr == nil && len(b) > 0 && b[len(b)-1] == '\n' && b[0] == '{' {
+			t.Errorf("status refuses (%v) what restore accepts", statusErr)
+		}
+	})
+}
+
+// silent is a System that has every setting and keeps none.
+type silent struct{}
+
+func (silent) Get(string) (string, error) { return "", nil }
+func (silent) Set(string, string) error   { return nil }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -91,7 +92,7 @@ func (t Tuner) putBack(e entry) (state, why string) {
 	err = system.Set(key, e.old)
 	if err != nil && e.Item == Channels {
 		// As in Apply: the table may name queues that would go. The table itself is noted before the channels and comes after.
-		iface := key[:len(key)-len(" "+string(tuning.Channels))]
+		iface, _, _ := strings.Cut(key, " ")
 		if system.Set(deviceKey(iface, tuning.RSSConfig), "table=default") == nil {
 			err = system.Set(key, e.old)
 		}

@@ -267,10 +267,10 @@ func errnoName(err error) string {
 
 // relocate finds the file of an interrupt again whose number changed.
 func (t Tuner) relocate(c Change) string {
-	if c.IRQ == "" {
+	parts := strings.Split(c.Key, "/") // "", proc, irq, N, smp_affinity_list
+	if c.IRQ == "" || len(parts) < 5 {
 		return c.Key
 	}
-	parts := strings.Split(c.Key, "/") // "", proc, irq, N, smp_affinity_list
 	number, err := strconv.Atoi(parts[3])
 	names := t.Reader.InterruptNames()
 	if err != nil || names[number] == c.IRQ {
