@@ -19,7 +19,6 @@ import (
 type null struct {
 	slots []backend.Slot
 	sent  int
-	limit int // after so many slots, take no more
 }
 
 func newNull(batch, payload int) *null {

@@ -18,7 +18,6 @@ import (
 
 // fakeOffload says that it did what the test wants.
 type fakeOffload struct {
-	cfg   backend.OffloadConfig
 	books func(start, deadline int64) backend.OffloadBooks
 	fail  error
 
