@@ -101,14 +101,14 @@ func (c *check) interrupts(n *NIC) {
 }
 
 func (c *check) xps(n *NIC) {
-	if n.TXQueues < 2 {
+	if len(n.XPS) < 2 {
 		return
 	}
 	unset := 0
 	for _, list := range n.XPS {
 		unset += boolInt(list == "")
 	}
-	c.when(unset > 0 && c.w.parallel(), Finding{Code: "xps", Name: n.Name + " XPS", Found: fmt.Sprintf("%d of %d unset", unset, n.TXQueues), Wanted: "a core a queue", Apply: true,
+	c.when(unset > 0 && c.w.parallel(), Finding{Code: "xps", Name: n.Name + " XPS", Found: fmt.Sprintf("%d of %d unset", unset, len(n.XPS)), Wanted: "a core a queue", Apply: true,
 		Command: fmt.Sprintf("echo MASK > /sys/class/net/%s/queues/tx-N/xps_cpus", n.Name), Why: "without it a socket's queue is hashed, and workers share queues (AF_XDP is not concerned)"})
 }
 

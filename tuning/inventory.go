@@ -275,6 +275,11 @@ func (g *gaps) nic(iface string) (*NIC, error) {
 			g.add(iface+" "+string(s), err)
 		}
 	}
+	if !ok { // sysfs would show them
+		have := pairs(n.Settings[Channels])
+		n.RXQueues, n.TXQueues = number0(have["combined"])+number0(have["rx"]), number0(have["combined"])+number0(have["tx"])
+		n.Virtual = withoutBus(iface)
+	}
 	most := pairs(n.Settings[ChannelsMax])
 	n.MaxQueues = max(number0(most["combined"]), min(number0(most["rx"]), number0(most["tx"])))
 	return n, nil

@@ -130,3 +130,14 @@ func ethtoolDriver(iface string) string {
 	}
 	return name
 }
+
+// withoutBus asks the driver whether a device is behind the interface: virtual ones are on no bus.
+func withoutBus(iface string) bool {
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return false
+	}
+	defer e.Close()
+	bus, err := e.BusInfo(iface)
+	return err == nil && bus == ""
+}

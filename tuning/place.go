@@ -348,7 +348,7 @@ func (q *IRQ) where() []int {
 
 // String is one line for a report.
 func (a Audit) String() string {
-	irq := "interrupt unknown"
+	irq := "no interrupt known"
 	if a.IRQ >= 0 {
 		irq = fmt.Sprintf("interrupt %d on core %s", a.IRQ, cmp.Or(FormatCPUs(a.IRQCPUs), "unknown"))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -53,6 +54,9 @@ func (p *udpPlan) alignHost(on bool) (undo func() error, err error) {
 	}
 	if !on {
 		return func() error { return nil }, nil
+	}
+	if len(p.engine.CPUs) == 0 {
+		return nil, errors.New("--align puts queues where the workers are, and --cpus none lets them move: leave one out")
 	}
 	s, err := change.Tuner{}.Begin(os.Args)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"blast/internal/testnet"
 	"blast/internal/testskip"
 )
 
@@ -75,4 +76,41 @@ func TestKernelAlign(t *testing.T) {
 	if _, err := os.Stat("/var/lib/blast/tune.journal"); !os.IsNotExist(err) {
 		t.Errorf("the journal stays: %v", err)
 	}
+}
+
+// TestKernelAlignSteers runs two workers over a veth with four queues, which has no RSS table: source ports are learnt by probing the
+// target, and the counters of the queues prove that the replies landed on the workers' queues, 0 and 1, and on no other.
+func TestKernelAlignSteers(t *testing.T) {
+	if len(allowedCPUs(t)) < 2 {
+		testskip.Skip(t, "netns", "two workers on a pair of hosts need two CPUs", "run on a machine with two")
+	}
+	pair := testnet.NewPair(t, testnet.Config{Queues: 4})
+	// XDP on both ends gives the veth receive queues of its own (drivers/net/veth.c, veth_napi_enable).
+	arrived := pair.Left.Count(testnet.CountConfig{Action: testnet.Pass})
+	pair.Right.Count(testnet.CountConfig{Action: testnet.Pass})
+	var server *target
+	pair.Right.Do(func() { server = serveUDP(t, "--listen", pair.Right.IPv4.Addr().String()+":0") })
+	var p *process
+	pair.Left.Do(func() {
+		p = start(t, nil, "udp", server.addr, "--rate", "400", "--duration", "1s", "--workers", "2", "--flows", "8", "--align", "--format", "json")
+	})
+	o := p.end()
+	res := o.result(t)
+	notes := strings.Join(res.Backend.Notes, "\n")
+	for _, want := range []string{"source ports: learnt by probing", "packets received by queue: 0: ", "placement of worker 1: core"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("notes lack %q:\n%s\n%s", want, notes, o.stderr)
+		}
+	}
+	// Probing visits all queues, eight packets a port; the run itself only those of the workers.
+	for q := range 4 {
+		n := arrived.Queue(q).Frames
+		if q < 2 && n < res.Ledger.Replied/2 {
+			t.Errorf("queue %d received %d packets of %d replies", q, n, res.Ledger.Replied)
+		}
+		if q >= 2 && n > res.Ledger.Replied/2 {
+			t.Errorf("queue %d, which has no worker, received %d packets", q, n)
+		}
+	}
+	t.Logf("%s", notes)
 }

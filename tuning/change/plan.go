@@ -196,11 +196,11 @@ func PlanSeats(inv tuning.Inventory, p tuning.Placement, items []Item) []Change 
 			}
 		}
 	}
-	if slices.Contains(items, XPS) && n.TXQueues > 1 {
-		for queue := range n.TXQueues {
+	if slices.Contains(items, XPS) && len(n.XPS) > 1 {
+		for queue := range n.XPS {
 			var cpus []int
 			for _, s := range p.Seats {
-				if s.Queue >= 0 && s.Worker%n.TXQueues == queue {
+				if s.Queue >= 0 && s.Worker%len(n.XPS) == queue {
 					cpus = append(cpus, s.CPU)
 				}
 			}
