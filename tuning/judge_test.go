@@ -246,6 +246,7 @@ func TestPlace(t *testing.T) {
 		place tuning.PlaceConfig
 		cpus  []int
 		irqs  []int // CPUs of the interrupts
+		first int   // queue of the first worker
 		note  string
 		err   string
 	}{
@@ -260,6 +261,7 @@ func TestPlace(t *testing.T) {
 			place: tuning.PlaceConfig{Workers: 2, Beside: true}, cpus: []int{4, 5}, irqs: []int{6, 7}},
 		{why: "named CPUs are kept", cfg: big(), place: tuning.PlaceConfig{Workers: 2, CPUs: []int{5, 40}}, cpus: []int{5, 40}, irqs: []int{5, 40}, note: "2 of 2 workers are off node 1"[7:]},
 		{why: "fewer queues than workers are shared", cfg: faketree.Config{Cores: 4, Queues: 2}, place: tuning.PlaceConfig{Workers: 3}, cpus: []int{1, 2, 3}, irqs: []int{1, 2, 3}, note: "2 receive queues for 3 workers"},
+		{why: "a backend bound to queue 5 and the next", cfg: big(), place: tuning.PlaceConfig{Workers: 2, Queue: 5}, cpus: []int{16, 17}, irqs: []int{16, 17}, first: 5},
 		{why: "a virtual interface has no interrupts to align", cfg: faketree.Config{Cores: 2, Queues: 2, Virtual: true}, place: tuning.PlaceConfig{Workers: 1}, cpus: []int{1}, irqs: []int{-1}},
 		{why: "a quota below the workers is said", cfg: faketree.Config{Cores: 4, Queues: 4}, more: map[string]string{"sys/fs/cgroup/cpu.max": "150000 100000\n"},
 			place: tuning.PlaceConfig{Workers: 2}, cpus: []int{1, 2}, irqs: []int{1, 2}, note: "quota is 1.5 CPUs for 2 workers"},
@@ -291,6 +293,9 @@ func TestPlace(t *testing.T) {
 		}
 		if notes := strings.Join(p.Notes, "; "); !strings.Contains(notes, c.note) || c.note == "" && notes != "" {
 			t.Errorf("%s: notes %q, want %q", c.why, notes, c.note)
+		}
+		if p.Seats[0].Queue >= 0 && (p.Seats[0].Queue != c.first || p.Seats[0].IRQ >= 0 && p.Seats[0].IRQ != faketree.Interrupt+c.first) {
+			t.Errorf("%s: seat %+v, want queue %d", c.why, p.Seats[0], c.first)
 		}
 		if p.GOMAXPROCS <= len(p.Seats) {
 			t.Errorf("%s: GOMAXPROCS %d", c.why, p.GOMAXPROCS)

@@ -38,6 +38,8 @@ type PlaceConfig struct {
 	Workers int
 	// CPUs, when not empty, are the workers' in order; Place then chooses queues and interrupts only.
 	CPUs []int
+	// Queue is the first worker's, for backends that are bound to queues; zero = 0.
+	Queue int
 	// Beside puts each queue's interrupt on the worker's SMT sibling, or else on a spare CPU of the node: for workers that spin.
 	Beside bool
 }
@@ -144,7 +146,7 @@ func seat(inv Inventory, cfg PlaceConfig, p Placement, byID map[int]CPU, worker,
 	if inv.NIC == nil || inv.NIC.RXQueues == 0 {
 		return s
 	}
-	s.Queue = worker % inv.NIC.RXQueues
+	s.Queue = (cfg.Queue + worker) % inv.NIC.RXQueues
 	irq := inv.NIC.queueIRQ(s.Queue)
 	if irq == nil {
 		return s

@@ -5,7 +5,8 @@
 // route to an address, the driver behind a virtual interface) is asked of the kernel through netlink and ethtool. Network
 // facts are of the calling thread's network namespace: a caller that changes namespaces must hold runtime.LockOSThread.
 //
-// Reading changes nothing and needs no privilege. It needs Linux with /proc and /sys mounted; what is missing there
+// Reading changes nothing and needs no privilege. What can change a host here is Device.Set alone, and tuning/change, which keeps a
+// journal, is who calls it. Reading needs Linux with /proc and /sys mounted; what is missing there
 // (a container without cpufreq, a kernel without conntrack) is left out or called "unknown".
 package tuning
 

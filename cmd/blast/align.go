@@ -63,7 +63,7 @@ func (p *udpPlan) alignHost(on bool) (undo func() error, err error) {
 		return nil, fmt.Errorf("--align: %w", err)
 	}
 	load := tuning.Workload{Connections: len(p.engine.Flows), Workers: p.engine.Workers}
-	out, place, err := s.Align(load, p.iface, tuning.PlaceConfig{CPUs: p.engine.CPUs}, change.AlignItems())
+	out, place, err := s.Align(load, p.iface, tuning.PlaceConfig{CPUs: p.engine.CPUs, Queue: p.engine.Backend.Queue}, change.AlignItems())
 	if err != nil {
 		return nil, fmt.Errorf("--align: %w", err)
 	}

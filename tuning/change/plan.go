@@ -200,7 +200,7 @@ func PlanSeats(inv tuning.Inventory, p tuning.Placement, items []Item) []Change 
 		for queue := range n.XPS {
 			var cpus []int
 			for _, s := range p.Seats {
-				if s.Queue >= 0 && s.Worker%len(n.XPS) == queue {
+				if s.Queue >= 0 && s.Queue%len(n.XPS) == queue { // so that a pair of queues shares its interrupt's core
 					cpus = append(cpus, s.CPU)
 				}
 			}
