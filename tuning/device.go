@@ -135,7 +135,8 @@ func (drivers) Get(iface string, s Setting) (string, error) {
 		return "", fmt.Errorf("%s %s: %w", iface, s, err)
 	}
 	defer e.Close()
-	text, err := getEthtool(e, iface, s)
+	var text string
+	sys.OnFirmStack(func() { text, err = getEthtool(e, iface, s) })
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", iface, s, err)
 	}
@@ -207,6 +208,12 @@ func setDriver(iface string, s Setting, value string) error {
 		return err
 	}
 	defer e.Close()
+	sys.OnFirmStack(func() { err = setEthtool(e, iface, s, value) })
+	return err
+}
+
+// setEthtool changes the settings that the library knows. A value may name a part: the rest stays as it is.
+func setEthtool(e *ethtool.Ethtool, iface string, s Setting, value string) error {
 	if s == Channels {
 		c, err := e.GetChannels(iface)
 		if err != nil {

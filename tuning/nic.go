@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/safchain/ethtool"
+
+	"blast/internal/sys"
 )
 
 // arphrdLoopback is ARPHRD_LOOPBACK of linux/if_arp.h, as /sys/class/net/IF/type has it.
@@ -124,7 +126,8 @@ func ethtoolDriver(iface string) string {
 		return ""
 	}
 	defer e.Close()
-	name, err := e.DriverName(iface)
+	var name string
+	sys.OnFirmStack(func() { name, err = e.DriverName(iface) })
 	if err != nil {
 		return ""
 	}
@@ -138,6 +141,7 @@ func withoutBus(iface string) bool {
 		return false
 	}
 	defer e.Close()
-	bus, err := e.BusInfo(iface)
+	var bus string
+	sys.OnFirmStack(func() { bus, err = e.BusInfo(iface) })
 	return err == nil && bus == ""
 }
