@@ -116,10 +116,10 @@ type OffloadBooks struct {
 	Waited int64
 	// Guard is how exactly the wait ends, ns.
 	Guard int64
-	// Gaps is the number of times that the execution had to be started anew, MaxGap the longest that took; what came due meanwhile is in
-	// the lag.
-	Gaps   uint64
-	MaxGap int64
+	// Gaps is the number of times that the execution had to be started anew, Bridged how many of them a second one stood in for, and MaxGap
+	// the longest time in between; what came due meanwhile is in the lag.
+	Gaps, Bridged uint64
+	MaxGap        int64
 	// Flush says how long after their stamps the packets left, ns; valid only once Run has returned.
 	Flush Buckets
 }

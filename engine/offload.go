@@ -568,8 +568,8 @@ func (r *offloading) granted() stats.Backend {
 			}
 		}
 		if g := &r.workers[i].books; g.Gaps > 0 {
-			b.Notes = append(b.Notes, fmt.Sprintf("worker %d was started anew %d times, the longest gap %v; what came due meanwhile counts as lag",
-				i, g.Gaps, time.Duration(g.MaxGap)))
+			b.Notes = append(b.Notes, fmt.Sprintf("worker %d was started anew %d times, %d of them overlapped by a second one; the longest gap %v counts as lag",
+				i, g.Gaps, g.Bridged, time.Duration(g.MaxGap)))
 		}
 	}
 	return b

@@ -58,7 +58,7 @@ func (w *worker) Books() (backend.OffloadBooks, error) {
 	}
 	b := backend.OffloadBooks{
 		Next: a.Next, Sent: a.Sent, Dropped: a.Dropped, Skipped: a.Skipped, Ended: a.Ended, Aborted: a.Aborted, LastSent: a.LastSent,
-		Waited: a.Waited, Guard: int64(w.sender.IdleNS()) + 1, Gaps: a.Renewals, MaxGap: a.Gap, Flush: bucketsOf(&flush),
+		Waited: a.Waited, Guard: int64(w.sender.IdleNS()) + 1, Gaps: a.Renewals, Bridged: a.Bridged, MaxGap: a.Gap, Flush: bucketsOf(&flush),
 	}
 	b.Refused[backend.CauseDown] = a.Gone
 	if a.Failed > 0 {
@@ -79,7 +79,7 @@ func (w *worker) Limits() backend.Limits {
 	room := min(w.mtu-(w.config.Header-w.layoutIP), maxFrame-w.config.Header)
 	notes := append([]string{
 		fmt.Sprintf("batch %d: a packet leaves up to %v after its stamp while the rest of the batch waits", w.config.Batch, w.sender.Quantum()),
-		"a run of more than some minutes takes several calls of the kernel; what comes due between two, about 25 ms, counts as lag",
+		"a run of more than some minutes takes several calls of the kernel; a second thread, on a CPU to spare, does the work between two",
 	}, w.notes...)
 	if w.config.Times != nil {
 		notes = append(notes, "planned times are handed to the kernel one by one, as the schedule has no segments; a second CPU has to keep up with that")

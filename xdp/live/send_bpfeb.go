@@ -36,10 +36,18 @@ type sendHistogram struct {
 	Buckets [33792]uint64
 }
 
+type sendInstance struct {
+	_     structs.HostLayout
+	Turn  uint64
+	Fresh uint64
+}
+
 type sendOrder struct {
 	_        structs.HostLayout
 	Deadline int64
 	Start    int64
+	Owner    uint32
+	Pad      uint32
 }
 
 type sendSegment struct {
@@ -60,7 +68,6 @@ type sendState struct {
 	Interval     int64
 	First        uint64
 	IdleCap      uint64
-	Turn         uint64
 	BatchMask    uint64
 	Next         int64
 	Acc          uint64
@@ -77,6 +84,8 @@ type sendState struct {
 	Idle         uint32
 	Started      uint32
 	Cpu          uint32
+	Owner        uint32
+	Pad          uint32
 	Ended        int64
 	Late         int64
 	Last         int64
@@ -86,7 +95,6 @@ type sendState struct {
 	Pending      uint64
 	Mark         int64
 	Fastest      uint64
-	CallBegan    int64
 	Gap          int64
 	Waited       uint64
 	Warmed       uint64
@@ -111,6 +119,7 @@ const (
 	sendMapDevices      = "devices"
 	sendMapFeeds        = "feeds"
 	sendMapFlows        = "flows"
+	sendMapInstances    = "instances"
 	sendMapLags         = "lags"
 	sendMapOrders       = "orders"
 	sendMapSegments     = "segments"
@@ -123,6 +132,7 @@ const (
 	sendVarFLOWS        = "FLOWS"
 	sendVarHEADER       = "HEADER"
 	sendVarMAX_LAG      = "MAX_LAG"
+	sendVarME           = "ME"
 	sendVarSEGMENTS     = "SEGMENTS"
 	sendVarSTAMP        = "STAMP"
 	sendVarSTAMP_HEAD   = "STAMP_HEAD"
@@ -181,14 +191,15 @@ type sendProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendMapSpecs struct {
-	Devices  *ebpf.MapSpec `ebpf:"devices"`
-	Feeds    *ebpf.MapSpec `ebpf:"feeds"`
-	Flows    *ebpf.MapSpec `ebpf:"flows"`
-	Lags     *ebpf.MapSpec `ebpf:"lags"`
-	Orders   *ebpf.MapSpec `ebpf:"orders"`
-	Segments *ebpf.MapSpec `ebpf:"segments"`
-	States   *ebpf.MapSpec `ebpf:"states"`
-	Times    *ebpf.MapSpec `ebpf:"times"`
+	Devices   *ebpf.MapSpec `ebpf:"devices"`
+	Feeds     *ebpf.MapSpec `ebpf:"feeds"`
+	Flows     *ebpf.MapSpec `ebpf:"flows"`
+	Instances *ebpf.MapSpec `ebpf:"instances"`
+	Lags      *ebpf.MapSpec `ebpf:"lags"`
+	Orders    *ebpf.MapSpec `ebpf:"orders"`
+	Segments  *ebpf.MapSpec `ebpf:"segments"`
+	States    *ebpf.MapSpec `ebpf:"states"`
+	Times     *ebpf.MapSpec `ebpf:"times"`
 }
 
 // sendVariableSpecs contains global variables before they are loaded into the kernel.
@@ -199,6 +210,7 @@ type sendVariableSpecs struct {
 	FLOWS      *ebpf.VariableSpec `ebpf:"FLOWS"`
 	HEADER     *ebpf.VariableSpec `ebpf:"HEADER"`
 	MAX_LAG    *ebpf.VariableSpec `ebpf:"MAX_LAG"`
+	ME         *ebpf.VariableSpec `ebpf:"ME"`
 	SEGMENTS   *ebpf.VariableSpec `ebpf:"SEGMENTS"`
 	STAMP      *ebpf.VariableSpec `ebpf:"STAMP"`
 	STAMP_HEAD *ebpf.VariableSpec `ebpf:"STAMP_HEAD"`
@@ -226,14 +238,15 @@ func (o *sendObjects) Close() error {
 //
 // It can be passed to loadSendObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendMaps struct {
-	Devices  *ebpf.Map `ebpf:"devices"`
-	Feeds    *ebpf.Map `ebpf:"feeds"`
-	Flows    *ebpf.Map `ebpf:"flows"`
-	Lags     *ebpf.Map `ebpf:"lags"`
-	Orders   *ebpf.Map `ebpf:"orders"`
-	Segments *ebpf.Map `ebpf:"segments"`
-	States   *ebpf.Map `ebpf:"states"`
-	Times    *ebpf.Map `ebpf:"times"`
+	Devices   *ebpf.Map `ebpf:"devices"`
+	Feeds     *ebpf.Map `ebpf:"feeds"`
+	Flows     *ebpf.Map `ebpf:"flows"`
+	Instances *ebpf.Map `ebpf:"instances"`
+	Lags      *ebpf.Map `ebpf:"lags"`
+	Orders    *ebpf.Map `ebpf:"orders"`
+	Segments  *ebpf.Map `ebpf:"segments"`
+	States    *ebpf.Map `ebpf:"states"`
+	Times     *ebpf.Map `ebpf:"times"`
 }
 
 func (m *sendMaps) Close() error {
@@ -241,6 +254,7 @@ func (m *sendMaps) Close() error {
 		m.Devices,
 		m.Feeds,
 		m.Flows,
+		m.Instances,
 		m.Lags,
 		m.Orders,
 		m.Segments,
@@ -257,6 +271,7 @@ type sendVariables struct {
 	FLOWS      *ebpf.Variable `ebpf:"FLOWS"`
 	HEADER     *ebpf.Variable `ebpf:"HEADER"`
 	MAX_LAG    *ebpf.Variable `ebpf:"MAX_LAG"`
+	ME         *ebpf.Variable `ebpf:"ME"`
 	SEGMENTS   *ebpf.Variable `ebpf:"SEGMENTS"`
 	STAMP      *ebpf.Variable `ebpf:"STAMP"`
 	STAMP_HEAD *ebpf.Variable `ebpf:"STAMP_HEAD"`

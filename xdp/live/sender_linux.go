@@ -71,18 +71,21 @@ type Sender struct {
 	cfg     SenderConfig
 	objects sendObjects
 	links   []link.Link
-	idleNS  float64 // one turn of waiting
-	tid     atomic.Int32
+	idleNS  float64       // one turn of waiting
+	relief  *ebpf.Program // the second instance; nil until a run needs it
+	tids    [2]atomic.Int32
 	stopped atomic.Bool
+	made    atomic.Uint64 // calls of the first instance that have ended
 	renewed atomic.Uint64
+	bridged atomic.Uint64
 
-	mu     sync.Mutex
-	start  int64
-	next   int64 // first interval that was not collected
-	series [rotateSend]series
-	sent   [rotateSend]uint64 // as last read
-	ended  int64              // when Run gave up without the program's doing
-	closed bool
+	mu              sync.Mutex
+	start, deadline int64
+	next            int64 // first interval that was not collected
+	series          [rotateSend]series
+	sent            [rotateSend]uint64 // as last read
+	ended           int64              // when Run gave up without the program's doing
+	closed          bool
 }
 
 // What send.c has as ROTATE, FLUSH, WINDOW and the values of done.
@@ -159,11 +162,23 @@ func (c *SenderConfig) validate() error {
 // ringSlots is the size of the ring of planned times.
 const ringSlots = 1 << 19
 
-// load sets the constants and sizes and loads programs and maps.
+// load loads programs and maps.
 func (s *Sender) load() error {
+	spec, err := s.spec(0)
+	if err != nil {
+		return err
+	}
+	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
+		return fmt.Errorf("load program: %w", err)
+	}
+	return nil
+}
+
+// spec is the collection with the constants of an instance and the sizes of this worker.
+func (s *Sender) spec(instance uint32) (*ebpf.CollectionSpec, error) {
 	spec, err := loadSend()
 	if err != nil {
-		return fmt.Errorf("read program: %w", err)
+		return nil, fmt.Errorf("read program: %w", err)
 	}
 	spec.Maps[sendMapFlows].MaxEntries = uint32(len(s.cfg.Frames))
 	spec.Maps[sendMapSegments].MaxEntries = uint32(max(len(s.cfg.Segments), 1))
@@ -177,19 +192,16 @@ func (s *Sender) load() error {
 		unpaced = 1
 	}
 	for name, value := range map[string]any{
-		sendVarHEADER: uint32(s.cfg.Header), sendVarSTAMP: uint32(s.cfg.StampBytes), sendVarUNPACED: unpaced,
+		sendVarME: instance, sendVarHEADER: uint32(s.cfg.Header), sendVarSTAMP: uint32(s.cfg.StampBytes), sendVarUNPACED: unpaced,
 		sendVarSTAMP_HEAD: binary.NativeEndian.Uint64(s.cfg.StampHead[:]), sendVarTIMES_MASK: mask,
 		sendVarFLOWS: uint32(len(s.cfg.Frames)), sendVarSEGMENTS: uint32(len(s.cfg.Segments)),
 		sendVarCATCH_UP: uint32(s.cfg.CatchUp), sendVarMAX_LAG: int64(s.cfg.MaxLag),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
-			return fmt.Errorf("constant %s: %w", name, err)
+			return nil, fmt.Errorf("constant %s: %w", name, err)
 		}
 	}
-	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
-		return fmt.Errorf("load program: %w", err)
-	}
-	return nil
+	return spec, nil
 }
 
 // fill writes device, flows and plan.
@@ -252,9 +264,14 @@ func (s *Sender) put(st *sendState) error {
 	return nil
 }
 
-// call lets the kernel run the program for so many turns.
-func (s *Sender) call(turns uint32) unix.Errno {
-	return sys.RunLive(s.objects.Send.FD(), s.cfg.Frames[0], turns, s.cfg.Batch)
+// call lets the kernel run an instance of the program for so many turns, on the calling thread.
+func (s *Sender) call(instance uint32, prog *ebpf.Program, turns uint32) (unix.Errno, error) {
+	if err := s.objects.Instances.Put(instance, &sendInstance{}); err != nil {
+		return 0, fmt.Errorf("write state: %w", err)
+	}
+	s.tids[instance].Store(int32(unix.Gettid()))
+	defer s.tids[instance].Store(0)
+	return sys.RunLive(prog.FD(), s.cfg.Frames[0], turns, s.cfg.Batch), nil
 }
 
 // measure finds what a turn of waiting costs, by at least 1025 turns without an order to start, as the fastest 1024 in a row. It takes
@@ -267,10 +284,14 @@ func (s *Sender) measure(turns uint32) error {
 		if err := s.put(&st); err != nil {
 			return err
 		}
-		if e := s.call(turns); e != 0 && e != unix.EINTR {
-			return fmt.Errorf("run program: %w", e)
+		e, err := s.call(0, s.objects.Send, turns)
+		if err == nil && e != 0 && e != unix.EINTR {
+			err = fmt.Errorf("run program: %w", e)
 		}
-		st, err := s.state()
+		if err != nil {
+			return err
+		}
+		st, err = s.state()
 		if err != nil {
 			return err
 		}
@@ -292,7 +313,6 @@ func (s *Sender) Quantum() time.Duration { return time.Duration(s.idleNS * float
 func (s *Sender) Run(atMost time.Duration) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s.tid.Store(int32(unix.Gettid()))
 	f := &feeder{}
 	if s.cfg.Times != nil {
 		var err error
@@ -319,20 +339,37 @@ func (s *Sender) Run(atMost time.Duration) error {
 
 // calls makes one call after the other, in most cases one.
 func (s *Sender) calls(atMost time.Duration) error {
-	st := sendState{Interval: int64(s.cfg.Interval), First: s.cfg.First, IdleCap: uint64(2*s.idleNS) + 1, BatchMask: uint64(s.cfg.Batch - 1),
-		NextFlip: math.MaxInt64}
+	err := s.put(&sendState{Interval: int64(s.cfg.Interval), First: s.cfg.First, IdleCap: uint64(2*s.idleNS) + 1,
+		BatchMask: uint64(s.cfg.Batch - 1), NextFlip: math.MaxInt64})
+	if err != nil {
+		return err
+	}
+	stop := make(chan struct{})
+	var relief sync.WaitGroup
+	defer relief.Wait()
+	defer close(stop)
+	relieved := false
+	deadline := int64(0)
 	for end := sys.Monotonic() + int64(atMost); !s.stopped.Load() && sys.Monotonic() < end; {
-		if err := s.put(&st); err != nil {
-			return err
-		}
 		// A turn that sends takes longer than one that waits, so this is enough, and the watch ends what is too much.
 		left := end - sys.Monotonic()
-		if st.Deadline != 0 {
-			left = min(left, st.Deadline-sys.Monotonic()+int64(100*time.Millisecond))
+		if deadline != 0 {
+			left = min(left, deadline-sys.Monotonic()+int64(100*time.Millisecond))
 		}
-		e := s.call(uint32(min(max(float64(left)/s.idleNS*1.1, 4096), float64(s.cfg.MaxTurns))))
-		var err error
-		st, err = s.state()
+		turns := max(float64(left)/s.idleNS*1.1, 4096)
+		if most := float64(s.cfg.MaxTurns); turns > most {
+			turns = most
+			if !relieved {
+				relieved = true
+				relief.Go(func() { s.relieveAll(uint64(most), stop) })
+			}
+		}
+		e, err := s.call(0, s.objects.Send, uint32(turns))
+		s.made.Add(1)
+		if err != nil {
+			return err
+		}
+		st, err := s.state()
 		switch {
 		case err != nil:
 			return err
@@ -343,8 +380,7 @@ func (s *Sender) calls(atMost time.Duration) error {
 		case e != 0 && e != unix.EINTR:
 			return fmt.Errorf("run program: %w", e)
 		}
-		st.Turn, st.Unflushed, st.Idle = 0, 0, 0 // what was pending left with the last batch
-		if st.Start != 0 {
+		if deadline = st.Deadline; st.Start != 0 {
 			s.renewed.Add(1)
 		}
 	}
@@ -365,10 +401,15 @@ func (s *Sender) Start(start, deadline int64) error {
 	if s.start != 0 || start <= 0 || deadline <= 0 {
 		return fmt.Errorf("start at %d ns: given before, or not a time", start)
 	}
-	if err := s.objects.Orders.Put(uint32(0), &sendOrder{Start: start, Deadline: deadline}); err != nil {
-		return fmt.Errorf("order to start: %w", err)
+	s.start, s.deadline = start, deadline
+	return s.order(0)
+}
+
+// order writes the order, with the instance that is to do the work. It needs the lock.
+func (s *Sender) order(owner uint32) error {
+	if err := s.objects.Orders.Put(uint32(0), &sendOrder{Start: s.start, Deadline: s.deadline, Owner: owner}); err != nil {
+		return fmt.Errorf("order: %w", err)
 	}
-	s.start = start
 	return nil
 }
 
@@ -384,8 +425,16 @@ func (s *Sender) watch(ended <-chan struct{}) {
 		case <-tick.C:
 		}
 		if st, err := s.state(); err != nil || st.Done != doneNot || s.stopped.Load() {
-			_ = sys.Interrupt(int(s.tid.Load()))
+			s.interrupt(0)
+			s.interrupt(1)
 		}
+	}
+}
+
+// interrupt ends the call of an instance after the batch in hand, if it is in one.
+func (s *Sender) interrupt(instance int) {
+	if tid := s.tids[instance].Load(); tid != 0 {
+		_ = sys.Interrupt(int(tid)) // the thread may have ended meanwhile, and one of ours that gets it by mistake does not mind
 	}
 }
 
@@ -459,9 +508,10 @@ type Account struct {
 	LastSent       int64
 	// Waited is the time spent in turns that found nothing due, ns.
 	Waited int64
-	// Renewals is how often the call was made anew, Gap the longest time that took, ns.
-	Renewals uint64
-	Gap      int64
+	// Renewals is how often the call was made anew, Bridged how often a second one did the work meanwhile, and Gap the longest time, in ns, that
+	// the work took to go from one call to the next.
+	Renewals, Bridged uint64
+	Gap               int64
 	// Starved counts the turns that found no planned time in the ring.
 	Starved uint64
 }
@@ -473,7 +523,7 @@ func (s *Sender) Account() (Account, error) {
 		return Account{}, err
 	}
 	a := Account{Next: st.Seq, Redirected: st.Sent, Gone: st.Refused, Skipped: st.Skipped, LastSent: st.LastSent, Waited: int64(st.Waited),
-		Renewals: s.renewed.Load(), Gap: st.Gap, Starved: st.Starved, Error: unix.Errno(-st.Error)}
+		Renewals: s.renewed.Load(), Bridged: s.bridged.Load(), Gap: st.Gap, Starved: st.Starved, Error: unix.Errno(-st.Error)}
 	if st.Sent > 0 {
 		a.Dropped, a.Failed = st.Dropped-st.WarmDropped, st.Failed-st.WarmFailed
 	}
@@ -513,6 +563,9 @@ func (s *Sender) Close() error {
 	var errs []error
 	for _, l := range s.links {
 		errs = append(errs, l.Close())
+	}
+	if s.relief != nil {
+		errs = append(errs, s.relief.Close())
 	}
 	return errors.Join(append(errs, s.objects.Close())...)
 }

@@ -15,6 +15,7 @@
 enum { BURST, SKIP, ABORT };
 
 /* Constants of a worker, set before loading: the verifier then cuts what the worker does not need. */
+volatile const u32 ME = 0;       /* which of two instances this is; see struct instance */
 volatile const u32 HEADER = 42;  /* bytes before the payload: 42, 46, 62 or 66 */
 volatile const u32 STAMP = 48;   /* bytes of stamp: 0, 16 (compact), 48, or 64 with room for a report */
 volatile const u64 STAMP_HEAD = 0; /* its first 8 bytes, as they lie in memory; of the compact one the first two bytes */
@@ -46,7 +47,6 @@ struct state {
 	s64 interval;   /* of the timeline */
 	u64 first;      /* first measured slot; those before it are warm-up */
 	u64 idle_cap;   /* a turn of waiting takes at most so long; the rest is work that the kernel did in between */
-	u64 turn;       /* of this call */
 	u64 batch_mask; /* the kernel flushes after so many turns, plus one */
 
 	/* Place in the plan. */
@@ -59,7 +59,9 @@ struct state {
 	u32 done;    /* 1 = plan exhausted, 2 = deadline, 3 = aborted */
 	u32 idle;    /* the last turn found nothing due */
 	u32 started; /* the first segment is loaded */
-	u32 cpu;
+	u32 cpu;     /* where the pending frames were redirected */
+	u32 owner;   /* the instance that writes all this */
+	u32 _pad;
 	s64 ended; /* when done was set */
 	s64 late;  /* of the slot that ended the run under ABORT */
 
@@ -74,9 +76,8 @@ struct state {
 	u64 fastest; /* ns of the fastest so many turns, all ones before */
 
 	/* Books. Measured slots only where not said otherwise. */
-	s64 call_began; /* time of the first turn of this call */
-	s64 gap;        /* the longest time between two calls */
-	u64 waited;     /* ns of the measured part */
+	s64 gap;    /* the longest time that the work took to go from one call to the next */
+	u64 waited; /* ns of the measured part */
 	u64 warmed, sent, skipped, refused;
 	s64 last_sent;
 	u64 starved; /* turns that found no planned time in the ring */
@@ -139,6 +140,8 @@ struct {
  * machine take as long as they like. start is written with the deadline already there. */
 struct order {
 	s64 deadline, start;
+	u32 owner; /* the instance that is to do the work */
+	u32 _pad;
 };
 
 struct {
@@ -147,6 +150,20 @@ struct {
 	__type(key, u32);
 	__type(value, struct order);
 } orders SEC(".maps");
+
+/* A call ends after 2^32-1 turns at most, and the next one takes its time to be set up. Meanwhile a second instance of the program, called
+ * by another thread, does the work: it turns and waits until the owner hands over, at the beginning of a batch, when nothing is pending. */
+struct instance {
+	u64 turn;  /* of this call */
+	u64 fresh; /* it has turned without being the owner */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct instance);
+} instances SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -222,15 +239,36 @@ INLINE void step(struct state *s, s64 now)
 	}
 }
 
-/* tick is what every turn does, due or not. */
-INLINE void tick(struct state *s, s64 now)
+/* arrive is the first turn of an instance as the owner. */
+INLINE void arrive(struct state *s, s64 now)
 {
-	u64 turn = s->turn++;
-	if (turn == 0) {
-		s->call_began = now;
-		if (s->start && now - s->last > s->gap)
-			s->gap = now - s->last;
-	} else if (s->idle && s->start && now > s->start && !s->done) {
+	__sync_fetch_and_add(&s->pending, 0); /* a barrier: what the other instance wrote comes after its word that it is done */
+	if (s->start && now - s->last > s->gap)
+		s->gap = now - s->last;
+	s->unflushed = 0; /* what was redirected left with the last batch */
+	s->idle = 0;
+}
+
+/* hand_over reports whether the order names the other instance and that one turns: the state is its from then on. */
+INLINE int hand_over(struct state *s)
+{
+	u32 zero = 0;
+	struct order *o = bpf_map_lookup_elem(&orders, &zero);
+	u32 to = o ? *(volatile u32 *)&o->owner : ME;
+	if (likely(to == ME) || s->pending)
+		return 0;
+	struct instance *other = bpf_map_lookup_elem(&instances, &to);
+	if (!other || !*(volatile u64 *)&other->fresh)
+		return 0;
+	__sync_fetch_and_add(&s->pending, 0);
+	*(volatile u32 *)&s->owner = to;
+	return 1;
+}
+
+/* tick is what every turn of the owner does, due or not. */
+INLINE void tick(struct state *s, u64 turn, s64 now)
+{
+	if (s->idle && s->start && now > s->start && !s->done) {
 		u64 passed = now - s->last;
 		s->waited += passed < s->idle_cap ? passed : s->idle_cap;
 	}
@@ -382,13 +420,23 @@ INLINE void count(struct state *s, s64 planned, s64 now)
 
 SEC("xdp") int send(struct xdp_md *ctx)
 {
-	u32 zero = 0;
+	u32 zero = 0, key = ME;
 	struct state *s = bpf_map_lookup_elem(&states, &zero);
-	if (!s)
+	struct instance *me = bpf_map_lookup_elem(&instances, &key);
+	if (!s || !me)
 		return XDP_DROP;
+	u64 turn = me->turn++;
+	if (unlikely(*(volatile u32 *)&s->owner != ME)) {
+		me->fresh = 1;
+		return XDP_DROP;
+	}
 	s64 now = bpf_ktime_get_ns();
-	tick(s, now);
-	if (!due(s, now))
+	if (unlikely(me->fresh || turn == 0)) {
+		me->fresh = 0;
+		arrive(s, now);
+	}
+	tick(s, turn, now);
+	if (((turn & s->batch_mask) == 0 && hand_over(s)) || !due(s, now))
 		return XDP_DROP;
 	s->idle = 0;
 	s64 planned = UNPACED ? now : s->next;
