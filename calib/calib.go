@@ -44,6 +44,8 @@ type Config struct {
 	CPUs []int
 	// Against is a sink elsewhere; the zero value means an own one on loopback.
 	Against netip.AddrPort
+	// Received, if set, counts what came out at Against so far, which is then the far end of a veth pair.
+	Received func() (uint64, error)
 	// Budget is the time for everything; 0 means 150 s, or with Quick 15 s. It is shared over the rows, and rows that it does not
 	// reach are listed as failed.
 	Budget time.Duration

@@ -26,6 +26,7 @@ type loop struct {
 	server *serve.Server // nil with a sink elsewhere
 	alone  bool          // the server has CPUs of its own
 	sent   uint64
+	before uint64 // what Config.Received said at first
 }
 
 // openLoop starts the sink on the CPUs that the workers leave, or on all where they leave none.
@@ -47,13 +48,23 @@ func openLoop(ctx context.Context, cfg *Config, k cell) (rig, error) {
 		}
 		target = l.server.Addrs()[0]
 	}
+	if cfg.Received != nil {
+		var err error
+		if l.before, err = cfg.Received(); err != nil {
+			return nil, err
+		}
+	}
 	var err error
 	l.flows, err = backend.FlowSpace{Targets: []netip.AddrPort{target}}.Flows(k.flows())
 	return l, err
 }
 
 func (l *loop) close() (*Sink, error) {
-	if l.server == nil {
+	switch {
+	case l.server == nil && l.cfg.Received != nil:
+		n, err := l.cfg.Received()
+		return &Sink{Sent: l.sent, Received: n - l.before, OwnCPU: true}, err
+	case l.server == nil:
 		return nil, nil
 	}
 	err := l.server.Close()

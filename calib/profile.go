@@ -23,6 +23,9 @@ const Margin = 3
 // Loopback is Profile.Against of a calibration against the own sink.
 const Loopback = "loopback"
 
+// Veth is Profile.Against of a calibration against the far end of a veth pair.
+const Veth = "veth"
+
 // Profile is a calibration. Every number of it is finite; durations are in integer ns, rates in packets or bits per second.
 type Profile struct {
 	Schema string `json:"schema"`
@@ -32,7 +35,7 @@ type Profile struct {
 	Host    stats.Host `json:"host"`
 	// Fingerprint is the host's; a profile is only good for one host.
 	Fingerprint string `json:"fingerprint"`
-	// Against is the sink: Loopback, or its address.
+	// Against is the sink: Loopback, Veth, or its address.
 	Against string `json:"against"`
 	Quick   bool   `json:"quick"`
 	Rows    []Row  `json:"rows"`
@@ -133,7 +136,10 @@ func newProfile(cfg *Config, now time.Time) *Profile {
 		Schema: Schema, Created: now.UTC().Truncate(time.Second), Host: cfg.Host, Fingerprint: cfg.Fingerprint, Against: Loopback, Quick: cfg.Quick,
 		Rows: []Row{}, Failed: []Failed{},
 	}
-	if cfg.Against.IsValid() {
+	switch {
+	case cfg.Received != nil:
+		p.Against = Veth
+	case cfg.Against.IsValid():
 		p.Against = cfg.Against.String()
 	}
 	p.ID = fmt.Sprintf("%s-%.8s-%s", p.Against, p.Fingerprint, p.Created.Format("20060102T150405Z"))

@@ -34,10 +34,14 @@ func (p *Profile) head(b *bytes.Buffer) {
 	h := &p.Host
 	para(b, "host       ", fmt.Sprintf("%s, kernel %s, %s, %d cores, virtualisation %s, governor %s, leaving by %s (fingerprint %s)", h.Hostname, h.Kernel, h.CPU, h.Cores,
 		h.Virt, h.Governor, h.NIC, p.Fingerprint))
-	if p.Against == Loopback {
+	switch p.Against {
+	case Loopback:
 		para(b, "against    ", "an own sink on loopback: this is the software path of sending, not the NIC. There is no wire and no queue of a device, "+
 			"and the sender's core also carries each packet to the sink's socket. For the NIC: blast calibrate --against ADDR:PORT of a blast serve udp --mode sink elsewhere")
-	} else {
+	case Veth:
+		para(b, "against    ", "an XDP program that counts and drops, at the far end of a veth pair in namespaces of its own: the nearest thing to a wire here. "+
+			"It is not a NIC: the far end's work is done by the sender's core. For the NIC: blast calibrate --against ADDR:PORT of a blast serve udp --mode sink elsewhere")
+	default:
 		para(b, "against    ", p.Against+": what it received is not known here, only what was sent")
 	}
 	took := "took"

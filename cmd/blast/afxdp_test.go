@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/backend/afxdp"
+	"blast/calib"
 	"blast/internal/testnet"
 	"blast/internal/testskip"
 	"blast/stats"
@@ -312,5 +314,34 @@ func TestKernelAFXDPEcho(t *testing.T) {
 				t.Logf("sent %d, latency p50 %s p99 %s, %q", l.Sent, stats.FormatNS(res.Latency.P50), stats.FormatNS(res.Latency.P99), res.Backend.Notes)
 			})
 		}
+	}
+}
+
+// TestKernelCalibrateVeth: a calibration over the veth pair counts at its far end what was sent, for AF_XDP with one and two workers too. A
+// busy machine may leave rows without a ceiling; then they say so.
+func TestKernelCalibrateVeth(t *testing.T) {
+	needAFXDP(t)
+	testskip.Root(t)
+	o := blast(t, "calibrate", "--veth", "--backend", "af_xdp", "--backend", "sendmmsg", "--payloads", "18", "--workers", "1", "--quick", "--budget", "6s", "--json")
+	var p calib.Profile
+	if err := json.Unmarshal([]byte(o.stdout), &p); err != nil {
+		t.Fatalf("%v: %s\n%s", err, o.stdout, o.stderr)
+	}
+	if p.Against != calib.Veth || len(p.Rows)+len(p.Failed) != 3 {
+		t.Errorf("against %s, %d rows and %d failed; want three in all", p.Against, len(p.Rows), len(p.Failed))
+	}
+	for _, r := range p.Rows {
+		if r.Sink == nil || r.Sink.Sent == 0 || r.Sink.Received != r.Sink.Sent {
+			t.Errorf("%s: the far end says %+v", r.Backend, r.Sink)
+		}
+	}
+	for _, f := range p.Failed {
+		if f.WallCode == "" {
+			t.Errorf("%s: %s", f.Backend, f.Reason)
+		}
+	}
+	o = blast(t, "calibrate", "--against", "127.0.0.1:9", "--backend", "af_xdp", "--payloads", "18", "--workers", "1", "--quick")
+	if o.code == exitOK || !strings.Contains(o.stdout, "name the interface with --nic") {
+		t.Errorf("through an interface that nobody named: exit %d: %s%s", o.code, o.stdout, o.stderr)
 	}
 }

@@ -31,7 +31,8 @@ const trainOf = 32
 // calibrateFlags are the flags of blast calibrate, as given.
 type calibrateFlags struct {
 	quick, asJSON, authorized bool
-	against                   string
+	against, nic              string
+	veth                      bool
 	backends                  []string
 	payloads, workers         []int
 	budget                    time.Duration
@@ -52,7 +53,9 @@ meanwhile.
 
   blast calibrate                                    under 3 minutes
   blast calibrate --quick                            under 20 s: 64 and 1400 bytes, one worker
+  blast calibrate --veth                             over a veth pair that drops, instead of loopback (needs root)
   blast calibrate --against 10.0.0.2:9000            through the NIC, to blast serve udp --mode sink there
+  blast calibrate --against 10.0.0.2:9000 --nic eth1 the same, af_xdp included
   blast calibrate --backend sendmmsg --payloads 200 --workers 1,2`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCalibrate(cmd.Context(), f) },
@@ -61,6 +64,8 @@ meanwhile.
 	fl.SortFlags = false
 	fl.BoolVar(&f.quick, "quick", false, "fewer rows and shorter trials, under 20 s")
 	fl.StringVar(&f.against, "against", "", "ADDR:PORT of a blast serve udp --mode sink elsewhere; default: an own sink on loopback")
+	fl.StringVar(&f.nic, "nic", "", "with --against: measure af_xdp too, through this interface, on which it may put an XDP program")
+	fl.BoolVar(&f.veth, "veth", false, "against an XDP program that drops, over a veth pair in namespaces of its own: the nearest thing to a wire without a NIC")
 	fl.StringSliceVar(&f.backends, "backend", nil, "only these backends: "+backendNames()+"; default: all that work here")
 	fl.IntSliceVar(&f.payloads, "payloads", nil, "UDP payload bytes; default 18,64,512,1400")
 	fl.IntSliceVar(&f.workers, "workers", nil, "numbers of sending threads; default 1, 2, 4 ... and one for each CPU")
@@ -79,10 +84,15 @@ func runCalibrate(ctx context.Context, f calibrateFlags) error {
 	if err != nil {
 		return usage(err)
 	}
+	end, err := f.throughFrames(&cfg)
+	if err != nil {
+		return usage(err)
+	}
 	progress, done := calibrateLine()
 	cfg.Progress = progress
 	p, err := calib.Run(ctx, cfg)
 	done()
+	err = errors.Join(err, end())
 	if p == nil {
 		return usage(err)
 	}
