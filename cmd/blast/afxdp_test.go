@@ -268,7 +268,7 @@ func TestKernelAFXDPBridge(t *testing.T) {
 	p := testnet.NewPair(t, testnet.Config{})
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 	if err := p.Left.Netlink.LinkAdd(bridge); errors.Is(err, unix.EOPNOTSUPP) {
-		testskip.Skip(t, "bridge", err.Error(), "modprobe bridge, or build a kernel with it")
+		testskip.Skip(t, "netns", err.Error(), "modprobe bridge, or build a kernel with it")
 	} else if err != nil {
 		t.Fatal(err)
 	}
