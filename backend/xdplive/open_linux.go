@@ -176,16 +176,21 @@ func OpenReceiver(cfg backend.ReceiverConfig) (backend.OffloadReceiver, error) {
 	return r, nil
 }
 
-// batchFor is how many turns of the kernel's loop to flush after: few at low rates, where a turn costs nothing and a packet waits for the
-// rest of the batch; more where every turn sends.
+// batchFor is how many turns of the kernel's loop to flush after, at a rate in packets per second: few at low rates, where a packet waits
+// for the rest of the batch for nothing; more where several packets come to a batch, which share the cost of a flush and of the softirqs
+// behind it.
 func batchFor(rate float64, unpaced bool) int {
 	switch {
 	case unpaced:
 		return 32
-	case rate <= 1e6:
+	case rate <= 100e3:
 		return 8
+	case rate <= 500e3:
+		return 16
+	case rate <= 2e6:
+		return 32
 	}
-	return 16
+	return 64
 }
 
 // defaultWait bounds the wait for an answer of a neighbour.
