@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safchain/ethtool"
+
 	"blast/internal/sys"
 	"blast/internal/testnet"
 	"blast/internal/testskip"
@@ -127,4 +129,53 @@ func bareAFXDP(t *testing.T, pair *testnet.Pair, port uint16) (pps float64) {
 		pps = float64(sent) / (after.User + after.System - before.User - before.System).Seconds()
 	})
 	return pps
+}
+
+// takeAnswers has the kernel finish the checksums of sockets' packets: on veth nobody does it later, and an XDP program that answers with the
+// unfinished one is not believed. And it turns GRO on, without which, or a program, an end takes no frames from a program (veth_xdp_xmit).
+func takeAnswers(t *testing.T, name string) {
+	t.Helper()
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if err := e.Change(name, map[string]bool{"tx-checksum-ip-generic": false, "rx-gro": true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRatioAFXDPEcho compares round trips over a veth pair, 64-byte payloads at 10,000 a second, actual send to reply: our end AF_XDP or
+// sendmmsg, the far end ordinary sockets (blast serve udp) or an XDP program. In turns, medians of five of each run's median.
+func TestRatioAFXDPEcho(t *testing.T) {
+	if os.Getenv("BLAST_BENCH") == "" {
+		testskip.Skip(t, "bench", "compares speeds side by side", "make bench")
+	}
+	for _, far := range []string{"sockets", "an XDP program"} {
+		pair := testnet.NewPair(t, testnet.Config{})
+		at := place{near: pair.Left.Do, far: pair.Right.Do, host: pair.Right.IPv4.Addr()}
+		target := netip.AddrPortFrom(at.host, 4702).String()
+		if far == "sockets" {
+			target = at.serve(t).addr
+		} else {
+			serveXDP(t, pair)
+			pair.Left.Do(func() { takeAnswers(t, pair.Left.Interface) })
+		}
+		p50 := map[string][]float64{}
+		for range 5 {
+			for _, backend := range []string{"af_xdp", "sendmmsg"} {
+				res := at.measure(t, target, "--backend", backend, "--rate", "10k", "--duration", "700ms")
+				if res.Ledger.Replied+res.Ledger.Late == 0 {
+					t.Fatalf("%s: no replies: %+v", backend, res.Ledger)
+				}
+				p50[backend] = append(p50[backend], float64(res.Service.P50))
+			}
+		}
+		ours, theirs := median(p50["af_xdp"]), median(p50["sendmmsg"])
+		t.Logf("round trip p50 to %s: af_xdp %s of %.0f, sendmmsg %s of %.0f: ratio %.2f (at most 1.50)", far, stats.FormatNS(int64(ours)), p50["af_xdp"],
+			stats.FormatNS(int64(theirs)), p50["sendmmsg"], ours/theirs)
+		if ours > 1.5*theirs {
+			t.Errorf("round trips to %s take %.2f times those of sendmmsg", far, ours/theirs)
+		}
+	}
 }
