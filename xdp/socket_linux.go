@@ -102,9 +102,10 @@ func (s *Socket) WaitAlso(d time.Duration, fd int) (bool, error) {
 			return false, nil
 		}
 		fds := [2]unix.PollFd{{Fd: int32(s.recvd), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds[:], int((min(left, ask)+time.Millisecond-1)/time.Millisecond))
+		limit := unix.NsecToTimespec(int64(min(left, ask))) // poll(2) counts in ms, and a caller with a plan in us
+		n, err := unix.Ppoll(fds[:], &limit, nil)
 		if err != nil && !errors.Is(err, unix.EINTR) {
-			return false, fmt.Errorf("xdp: %w", os.NewSyscallError("poll", err))
+			return false, fmt.Errorf("xdp: %w", os.NewSyscallError("ppoll", err))
 		}
 		if fds[1].Revents != 0 {
 			return s.recv.rx.Ready() > 0, nil
