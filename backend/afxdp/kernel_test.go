@@ -531,3 +531,23 @@ func TestKernelMode(t *testing.T) {
 		}
 	})
 }
+
+// TestKernelShortWaits: waits below a millisecond, which closed models live on, are not rounded up to one.
+func TestKernelShortWaits(t *testing.T) {
+	need(t)
+	p := testnet.NewPair(t, testnet.Config{})
+	do(p, func() {
+		w := open(t, Open, backend.Config{PayloadBytes: 16, Receive: true, Flows: []backend.Flow{{Dst: netip.AddrPortFrom(p.Right.IPv4.Addr(), 9)}}})
+		best := time.Hour
+		for range 200 {
+			start := time.Now()
+			if n, err := w.r.Poll(50*time.Microsecond, func(*backend.Packet) {}); n != 0 || err != nil {
+				t.Fatal(n, err)
+			}
+			best = min(best, time.Since(start))
+		}
+		if best < 50*time.Microsecond || best > 800*time.Microsecond {
+			t.Errorf("the shortest of 200 waits of 50 us took %v", best)
+		}
+	})
+}

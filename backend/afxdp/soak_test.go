@@ -55,7 +55,7 @@ func TestKernelSoak(t *testing.T) {
 		}
 		allocated := mallocs() - before
 		w.settle()
-		if allocated > 100 { // the runtime's own, in any time
+		if allocated > 100+uint64(packets)/100_000 { // those of the runtime, and of confirming next hops twice a minute
 			t.Errorf("%d allocations", allocated)
 		}
 		if w.told.Sent+w.told.Dropped != uint64(packets) || w.refused != [backend.NumCauses]uint64{} {
@@ -125,7 +125,7 @@ func TestKernelSoakEcho(t *testing.T) {
 		}
 		allocated := mallocs() - before
 		w.settle()
-		if allocated > 100 || w.r.Drops() != 0 || w.told.Sent != uint64(packets) {
+		if allocated > 100+uint64(packets)/100_000 || w.r.Drops() != 0 || w.told.Sent != uint64(packets) {
 			t.Errorf("%d allocations, %d drops, %+v", allocated, w.r.Drops(), w.told)
 		}
 		t.Logf("%d round trips, %d allocations; %q", got, allocated, w.s.Limits().Notes)
