@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"blast/internal/sys"
 )
 
 // Interface is what there is to know about a network interface before it sends or receives here.
@@ -57,7 +59,7 @@ func Inspect(name string) (*Interface, error) {
 		return nil, fmt.Errorf("interface %q is down; ip link set %s up: %w", name, name, unix.ENETDOWN)
 	}
 	if et, err := ethtool.NewEthtool(); err == nil {
-		i.Driver, _ = et.DriverName(name)
+		sys.OnFirmStack(func() { i.Driver, _ = et.DriverName(name) })
 		et.Close()
 	}
 	return i, i.readFeatures()
