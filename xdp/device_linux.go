@@ -304,19 +304,31 @@ func (d *Device) chooseFrame(cfg *SocketConfig, zeroCopy bool) error {
 	if cfg.Metadata {
 		room = max(room, metadataRoom)
 	}
+	whole := 1
+	if zeroCopy && cfg.RxFrames > 0 && d.facts.wholeKilobytes() {
+		whole = 1024
+	}
+	fits := func(bytes int) int { return bytes / whole * whole }
 	if cfg.FrameBytes == 0 {
 		cfg.FrameBytes = 2048
 		// ena has zero-copy with frames of a whole page only.
-		if need+room > 2048 || zeroCopy && d.facts.driver == "ena" {
+		if need > fits(2048-room) || zeroCopy && d.facts.driver == "ena" {
 			cfg.FrameBytes = 4096
 		}
 	}
 	// A sender may choose shorter packets than the MTU allows; what comes in, it cannot choose.
-	if cfg.RxFrames > 0 && need+receiveHeadroom > cfg.FrameBytes && d.facts.encapEther() {
+	if largest := fits(cfg.FrameBytes - receiveHeadroom); cfg.RxFrames > 0 && need > largest && d.facts.encapEther() {
 		return fmt.Errorf("MTU %d of %q does not fit a frame of %d bytes with its %d bytes of headroom; ip link set %s mtu %d",
-			d.facts.mtu, d.facts.name, cfg.FrameBytes, receiveHeadroom, d.facts.name, cfg.FrameBytes-receiveHeadroom-ethernetBytes-vlanBytes)
+			d.facts.mtu, d.facts.name, cfg.FrameBytes, receiveHeadroom, d.facts.name, largest-ethernetBytes-vlanBytes)
 	}
 	return nil
+}
+
+// wholeKilobytes names Intel's cards that are told the size of a receive buffer in KiB, rounded down: what is longer is lost without a word, so a
+// frame of 2048 bytes, 256 of them headroom, receives packets of up to 1024 (SRRCTL.BSIZEPKT: igb_setup_srrctl; igc_configure_rx_ring;
+// ixgbe_configure_srrctl, where newer cards know a finer limit).
+func (f *facts) wholeKilobytes() bool {
+	return f.driver == "igb" || f.driver == "igc" || f.driver == "ixgbe"
 }
 
 // encapEther tells a network from the loopback interface, whose MTU of 65536 is no promise about what arrives.

@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"blast/internal/sys"
 )
 
 // facts is what there is to know about an interface before it is used.
@@ -59,12 +61,14 @@ func inspect(h *netlink.Handle, name string) (*facts, error) {
 	f.node = numaNode(name)
 	if et, err := ethtool.NewEthtool(); err == nil {
 		defer et.Close()
-		f.driver, _ = et.DriverName(name)
-		if c, err := et.GetChannels(name); err == nil {
-			if n := int(c.CombinedCount + max(c.RxCount, c.TxCount)); n > 0 {
-				f.queues = n
+		sys.OnFirmStack(func() {
+			f.driver, _ = et.DriverName(name)
+			if c, err := et.GetChannels(name); err == nil {
+				if n := int(c.CombinedCount + max(c.RxCount, c.TxCount)); n > 0 {
+					f.queues = n
+				}
 			}
-		}
+		})
 	}
 	f.features, err = netdevFeatures(f.index)
 	if err != nil {
