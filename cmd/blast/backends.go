@@ -11,11 +11,42 @@ import (
 	"blast/backend/iouring"
 	"blast/backend/mmsg"
 	"blast/backend/netudp"
+	"blast/backend/xdplive"
 )
 
 // backends is the one table of send paths, in the order in which auto prefers them. A further backend is one folder and one row.
 func backends() []backend.Entry {
 	return []backend.Entry{mmsg.Entry(), iouring.Entry(), netudp.Entry(), afxdp.Entry()}
+}
+
+// offloads is the table of the send paths that execute the plan themselves. auto never takes one: it puts programs on the interface and
+// keeps a core inside the kernel, which is for somebody who named it.
+func offloads() []backend.OffloadEntry { return []backend.OffloadEntry{xdplive.Entry()} }
+
+func offloadNames() string {
+	var names []string
+	for _, o := range offloads() {
+		names = append(names, o.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// chooseOffload returns the offload of that name, nil when there is none, and an error when it cannot carry the flows here.
+func chooseOffload(name string, flows []backend.Flow) (*backend.OffloadEntry, error) {
+	for _, o := range offloads() {
+		if o.Name != name {
+			continue
+		}
+		err := o.Probe()
+		if err == nil {
+			err = o.Reach(flows)
+		}
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil, fmt.Errorf("backend %s cannot run here: %w", name, err)
+		}
+		return &o, nil
+	}
+	return nil, nil
 }
 
 // choose returns the backend of that name, or for "auto" the preferred one that works, with the reason.
@@ -37,7 +68,7 @@ func chooseFrom(table []backend.Entry, name, preferred string) (backend.Entry, s
 		}
 		names = append(names, b.Name)
 	}
-	return backend.Entry{}, "", fmt.Errorf("backend %q: want auto, %s", name, strings.Join(names, ", "))
+	return backend.Entry{}, "", fmt.Errorf("backend %q: want auto, %s, %s", name, strings.Join(names, ", "), offloadNames())
 }
 
 // chooseAuto prefers what the calibration of this host recommends, then the order of the table. It never falls back silently.

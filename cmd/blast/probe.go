@@ -29,14 +29,10 @@ func probeCommand() *cobra.Command {
 			host := tuning.Reader{}.Host("")
 			var rows []probed
 			for _, b := range backends() {
-				row := probed{Backend: b.Name, Works: "yes"}
-				if err := b.Probe(); err != nil {
-					row.Works, row.Detail = "unknown", err.Error()
-					if errors.Is(err, errors.ErrUnsupported) {
-						row.Works = "no"
-					}
-				}
-				rows = append(rows, row)
+				rows = append(rows, probe(b.Name, b.Probe))
+			}
+			for _, o := range offloads() {
+				rows = append(rows, probe(o.Name, o.Probe))
 			}
 			if asJSON {
 				enc := json.NewEncoder(os.Stdout)
@@ -53,6 +49,17 @@ func probeCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func probe(name string, ask func() error) probed {
+	row := probed{Backend: name, Works: "yes"}
+	if err := ask(); err != nil {
+		row.Works, row.Detail = "unknown", err.Error()
+		if errors.Is(err, errors.ErrUnsupported) {
+			row.Works = "no"
+		}
+	}
+	return row
 }
 
 func printProbe(host stats.Host, rows []probed) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -27,6 +28,7 @@ func serveCommand() *cobra.Command {
 func serveUDPCommand() *cobra.Command {
 	var cfg serve.Config
 	var mode, cpus string
+	var inKernel bool
 	var listen, allow []string
 	var queue queueFlags
 	cmd := &cobra.Command{
@@ -65,6 +67,12 @@ listen address, so that it is nobody's reflector.
 			if cfg.CPUs, err = serveCPUs(cpus); err != nil {
 				return usage(err)
 			}
+			if inKernel && (queued || cfg.Workers > 1 || cfg.GRO || cfg.CPUs != nil) {
+				return usagef("--xdp serves on whatever CPU a packet comes to: leave --servers, --workers, --cpus and --gro out")
+			}
+			if inKernel {
+				return runServeXDP(cmd.Context(), serve.XDPConfig{Mode: cfg.Mode, Listen: cfg.Listen, Allow: cfg.Allow})
+			}
 			if queued {
 				return queue.run(cmd.Context(), &cfg)
 			}
@@ -80,6 +88,7 @@ listen address, so that it is nobody's reflector.
 	fl.StringArrayVar(&allow, "allow", nil, "serve peers in this prefix; repeat. Replaces the default")
 	fl.IntVar(&cfg.Batch, "batch", 0, "most datagrams per system call; 0 = 64")
 	fl.IntVar(&cfg.ReceiveBuffer, "rcvbuf", 0, "SO_RCVBUF per socket in bytes; 0 = 4 MiB")
+	fl.BoolVar(&inKernel, "xdp", false, "serve inside the kernel, by XDP programs on the interfaces that own the addresses: no socket, no wake-up")
 	fl.BoolVar(&cfg.GRO, "gro", false, "receive and return trains in one piece (UDP_GRO)")
 	queue.register(cmd)
 	return cmd
@@ -127,6 +136,43 @@ func runServe(ctx context.Context, cfg serve.Config) error {
 			return err
 		}
 	}
+}
+
+// runServeXDP serves inside the kernel until ctx ends; the programs are gone when it returns, and also when the process dies.
+func runServeXDP(ctx context.Context, cfg serve.XDPConfig) error {
+	srv, err := serve.ListenXDP(cfg)
+	if err != nil {
+		return usage(err)
+	}
+	defer srv.Close()
+	for _, a := range srv.Addrs() {
+		fmt.Printf("listening %s\n", a)
+	}
+	fmt.Printf("%s inside the kernel for peers in %s\n", cfg.Mode, prefixes(srv.Allow()))
+	for _, note := range srv.Notes() {
+		fmt.Println(note)
+	}
+	counts := make(chan os.Signal, 1)
+	signal.Notify(counts, syscall.SIGUSR1)
+	defer signal.Stop(counts)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	for {
+		select {
+		case <-counts:
+			if err := printCounts(srv); err != nil {
+				return err
+			}
+		case err := <-ended:
+			return errors.Join(err, printCounts(srv))
+		}
+	}
+}
+
+func printCounts(srv *serve.XDPServer) error {
+	c, err := srv.Counts()
+	fmt.Println(c)
+	return err
 }
 
 // prefixes lists prefixes for people.

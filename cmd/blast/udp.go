@@ -77,7 +77,7 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.profile, "profile", "const", "const | poisson | ramp:FROM..TO/DUR | step:FROM+BY/DUR..TO | burst:N@GAP | tick:HZ | file:PATH (lines TIME,BYTES)")
 	fl.StringVar(&f.mode, "mode", "echo", "echo (replies expected) or oneway")
 	f.modelFlags.register(cmd)
-	fl.StringVar(&f.backend, "backend", "auto", "send path: auto, "+backendNames())
+	fl.StringVar(&f.backend, "backend", "auto", "send path: auto, "+backendNames()+"; "+offloadNames()+" runs the plan inside the kernel")
 	fl.IntVar(&f.payload, "payload", 64, "UDP payload bytes, 0 to 65507; 64 carries the full stamp with the server's report, 16 to 47 the compact one")
 	fl.IntVar(&f.flows, "flows", 0, "source/destination pairs; 0 = one per target and worker")
 	fl.StringVar(&f.srcPort, "src-port", "", "source ports A-B; default: chosen by the kernel")
@@ -190,6 +190,14 @@ func (p *udpPlan) run(ctx context.Context) (*stats.Result, error) {
 	return &headline, runErr
 }
 
+// execute lets the engine drive the backend, or the backend execute the plan.
+func (p *udpPlan) execute(ctx context.Context, cfg engine.Config) (*stats.Result, error) {
+	if p.offload != nil {
+		return engine.RunOffload(ctx, cfg, p.offload.Open)
+	}
+	return engine.Run(ctx, cfg)
+}
+
 // round executes the plan once and judges it.
 func (p *udpPlan) round(ctx context.Context, n int) (*stats.Result, error) {
 	cfg := p.engine
@@ -203,7 +211,7 @@ func (p *udpPlan) round(ctx context.Context, n int) (*stats.Result, error) {
 	progress, done := progressLine(p, n)
 	cfg.Progress = progress
 	before, countErr := tuning.Reader{}.Counters(p.iface)
-	res, err := engine.Run(ctx, cfg)
+	res, err := p.execute(ctx, cfg)
 	done()
 	if res == nil {
 		return nil, err

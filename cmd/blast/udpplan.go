@@ -33,7 +33,8 @@ import (
 type udpPlan struct {
 	engine        engine.Config
 	entry         backend.Entry
-	auto          string // why auto chose entry
+	offload       *backend.OffloadEntry // executes the plan itself; nil for the backends that the engine drives
+	auto          string                // why auto chose entry
 	rounds        int
 	config        stats.Config
 	host          stats.Host
@@ -378,6 +379,13 @@ func (f *udpFlags) planBackend(p *udpPlan, targets []netip.AddrPort) error {
 		return errors.New("--sqpoll, --zerocopy, --iface and --queue are switches of one backend; name it, such as --backend io_uring")
 	}
 	var err error
+	if p.offload, err = chooseOffload(f.backend, p.engine.Flows); err != nil {
+		return err
+	}
+	if p.offload != nil {
+		p.entry.Name = p.offload.Name
+		return nil
+	}
 	p.entry, p.auto, err = chooseFrom(f.table(p, targets), f.backend, p.preferred())
 	if err != nil {
 		return err
