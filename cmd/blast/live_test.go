@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+
+	"blast/internal/testnet"
+	"blast/internal/testskip"
+)
+
+// TestKernelLiveCommand: the in-kernel engine and its target as a user types them. Every packet is answered and counted alike by the run, by
+// the target and by the interface, and neither command leaves a program behind, killed or not.
+func TestKernelLiveCommand(t *testing.T) {
+	for _, o := range offloads() {
+		if err := o.Probe(); errors.Is(err, errors.ErrUnsupported) {
+			testskip.Skip(t, "xdp", err.Error(), "run as root, or see the reason")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := testnet.NewPair(t, testnet.Config{})
+	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4711")
+	var server *target
+	p.Right.Do(func() {
+		var err error
+		if server, err = newTarget(os.Getenv(binaryVariable), "--xdp", "--listen", at); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(server.kill)
+
+	before := p.Left.Statistics()
+	o := in(t, p, nil, "udp", at, "--backend", "xdp_live", "--rate", "100k", "--duration", "1s", "--format", "json").end()
+	res := o.result(t)
+	left := p.Left.Statistics().TxPackets - before.TxPackets
+	l := res.Ledger
+	if l.Planned != 100_000 || l.Sent != l.Planned || l.Replied+l.Late != l.Sent || res.Backend.Name != "xdp_live" || res.Latency.Count != l.Sent {
+		t.Errorf("ledger %+v of backend %s: want 100000 planned, sent and replied", l, res.Backend.Name)
+	}
+	if counts := server.counted(t); counts["received"] != l.Sent || counts["replied"] != l.Sent {
+		t.Errorf("the target counted %v: want %d", counts, l.Sent)
+	}
+	if left < l.Sent {
+		t.Errorf("%d packets left by the interface: want at least %d", left, l.Sent)
+	}
+	if id := program(t, p.Left); id != 0 {
+		t.Errorf("program %d is left on the sender's end", id)
+	}
+
+	run := in(t, p, nil, "udp", at, "--backend", "xdp_live", "--rate", "100k", "--duration", "60s")
+	until(t, "packets", func() bool { return p.Left.Statistics().TxPackets > before.TxPackets+left+1000 })
+	if err := run.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = run.Wait()
+	server.kill()
+	if a, b := program(t, p.Left), program(t, p.Right); a != 0 || b != 0 {
+		t.Errorf("programs %d and %d are left after kill -9", a, b)
+	}
+
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"a foreign payload needs code per packet", []string{"--payload-hex", "00010203", "--vary", "0:2:seq", "--match", "0:2", "--rate", "1k"}},
+		{"a closed model waits for replies", []string{"--model", "closed", "--clients", "2"}},
+	} {
+		if o := in(t, p, nil, append([]string{"udp", at, "--backend", "xdp_live"}, c.args...)...).end(); o.code != exitUsage {
+			t.Errorf("%s: exit %d, want %d: %s", c.name, o.code, exitUsage, o.stderr)
+		}
+	}
+	if o := blast(t, "udp", "127.0.0.1:4711", "--backend", "xdp_live", "--rate", "1k"); o.code != exitUsage {
+		t.Errorf("lo has no live frames: exit %d, want %d: %s", o.code, exitUsage, o.stderr)
+	}
+}
