@@ -230,6 +230,28 @@ func TestPatchAgainstWrite(t *testing.T) {
 }
 
 // A checksum that computes to zero goes out as 0xFFFF: by a whole write, by a patch of the payload and by a patch of the ports.
+// A frame that is finished again is the frame that would have been written, whatever lies in the payload and where the padding goes.
+func TestResumAgainstWrite(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := rapid.SampledFrom([]Headers{v4, v6, tagged(v4, 83), tagged(v6, 83)}).Draw(t, "headers")
+		h.Sum = rapid.SampledFrom([]UDPSum{SumFull, SumPartial}).Draw(t, "sum")
+		f, err := NewFlow(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := rapid.IntRange(0, 80).Draw(t, "bytes")
+		frame := make([]byte, f.HeaderBytes()+MinFrameBytes+n)
+		f.Write(frame, n)
+		copy(f.Payload(frame), rapid.SliceOfN(rapid.Byte(), MinFrameBytes, MinFrameBytes).Draw(t, "payload and what lies behind it"))
+		want := bytes.Clone(frame)
+		end := f.Write(want, n)
+		f.Resum(frame, n)
+		if !bytes.Equal(frame[:end], want[:end]) {
+			t.Fatalf("finished again\n% x, written\n% x", frame[:end], want[:end])
+		}
+	})
+}
+
 func TestZeroChecksum(t *testing.T) {
 	for _, h := range []Headers{v4, v6, tagged(v4, 7), tagged(v6, 7)} {
 		frame, f := write(t, h, make([]byte, 20))
@@ -469,6 +491,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 	for name, fn := range map[string]func(){
 		"Write":    func() { f.Write(frame, 100) },
+		"Resum":    func() { f.Resum(frame, 100) },
 		"Patch":    func() { f.Patch(frame, 1, stamp) },
 		"Parse":    func() { Parse(frame, &p) },
 		"SumState": func() { p.SumState() },
@@ -489,6 +512,7 @@ func BenchmarkFrame(b *testing.B) {
 			fn   func()
 		}{
 			{"write", func() { f.Write(frame, size) }},
+			{"resum", func() { f.Resum(frame, size) }},
 			{"patch16", func() { f.Patch(frame, 0, stamp) }},
 			{"parse", func() { Parse(frame, &p) }},
 			{"sum", func() { Sum(0, frame) }},
