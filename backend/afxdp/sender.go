@@ -24,7 +24,8 @@ const (
 // Sender implements backend.Sender. A pass:
 //
 //  1. Reserve: frames of the socket; the payload slots lie behind the place of their headers.
-//  2. Commit: the flow's header and the checksums around each payload, then the socket's Commit, which kicks.
+//  2. Commit: the flow's header, where the frame has not got it yet, and the checksum around each payload; then the socket's Commit,
+//     which kicks.
 //  3. Reap: completions; next hops that moved; ICMP errors that came to the flows' ordinary sockets.
 type Sender struct {
 	link     *link
@@ -35,6 +36,7 @@ type Sender struct {
 	reserved int
 	at, end  int // of the payload in a frame
 	changes  uint32
+	written  []written // by frame
 
 	down bool // the last kick met an interface that is down
 	full bool // the last Reserve found no room
@@ -55,9 +57,15 @@ type Sender struct {
 
 var _ backend.Sender = (*Sender)(nil)
 
+// written is the flow and the payload length that the headers in a frame were written for last. Frames keep them.
+type written struct {
+	flow *packet.Flow
+	n    int
+}
+
 func newSender(cfg *backend.Config, l *link, limits backend.Limits) *Sender {
 	s := &Sender{link: l, sock: l.sock, flows: l.flows, limits: limits, look: udpsock.NewSweep(l.socks.FDs), changes: l.host.changes.Load(),
-		slots: make([]backend.Slot, limits.Batch), scratch: make([]byte, cfg.PayloadBytes)}
+		slots: make([]backend.Slot, limits.Batch), scratch: make([]byte, cfg.PayloadBytes), written: make([]written, len(l.sock.Frames()))}
 	for _, f := range l.flows {
 		s.at = max(s.at, f.HeaderBytes())
 	}
@@ -122,7 +130,12 @@ func (s *Sender) Commit(n int) (int, error) {
 		if at := flow.HeaderBytes(); at != s.at { // headers of several lengths in one worker: both address families
 			copy(f.Data[at:], payload)
 		}
-		f.Len = flow.Write(f.Data, len(payload))
+		if now := (written{flow, len(payload)}); s.written[f.Index] == now {
+			flow.Resum(f.Data, now.n) // f.Len is what it was
+		} else {
+			f.Len = flow.Write(f.Data, now.n)
+			s.written[f.Index] = now
+		}
 	}
 	accepted, err := s.sock.Commit(n)
 	s.look.Sent = true
