@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"blast/backend/backendtest"
+	"blast/backend/mmsg"
 	"blast/tuning"
 )
 
@@ -17,6 +19,15 @@ func testInside(t *testing.T) {
 	t.Run("cards", func(t *testing.T) { testCards(t, names) })
 	t.Run("tune", func(t *testing.T) { testTune(t, names) })
 	t.Run("tune killed", func(t *testing.T) { testTuneKilled(t, names[1]) })
+	pair := cardPair(t, names)
+	t.Run("steer", func(t *testing.T) { testSteer(t, pair) })
+	t.Run("timestamps", func(t *testing.T) { testTimestamps(t, pair) })
+	t.Run("speed", func(t *testing.T) { testSpeed(t, pair) })
+	t.Run("in-kernel engine", func(t *testing.T) { testEngine(t, pair) })
+	t.Run("conformance of sendmmsg", func(t *testing.T) {
+		backendtest.Run(t, backendtest.OnPair(backendtest.Harness{Open: mmsg.Open, Sockets: true}, pair))
+	})
+	t.Run("conformance of AF_XDP", func(t *testing.T) { testConformance(t, pair) })
 }
 
 // testCards: the guest is the machine that it is meant to be, and the inventory sees it so.

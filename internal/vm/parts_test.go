@@ -2,7 +2,7 @@ package vm
 
 import (
 	"bytes"
-	"os/exec"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,23 +25,28 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestInitramfs has the archive read by cpio(1), where there is one, and checks its padding by length.
+// TestInitramfs: every part begins at a multiple of four bytes, and folders come before what they hold.
 func TestInitramfs(t *testing.T) {
 	var b bytes.Buffer
 	if err := (tree{"/init": []byte("12345"), "/a/b/c": []byte("x")}).write(&b); err != nil {
 		t.Fatal(err)
 	}
-	if b.Len()%4 != 0 || !bytes.HasPrefix(b.Bytes(), []byte("070701")) {
-		t.Errorf("%d bytes: %q", b.Len(), b.Bytes()[:6])
+	var got []string
+	for rest := b.Bytes(); len(rest) > 0; {
+		var mode, size, name int
+		if _, err := fmt.Sscanf(string(rest[:110]), "070701%8x%8x", new(int), &mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscanf(string(rest[54:62])+" "+string(rest[94:102]), "%x %x", &size, &name); err != nil {
+			t.Fatal(err)
+		}
+		head := (110 + name + 3) &^ 3
+		got = append(got, fmt.Sprintf("%o %s %s", mode, rest[110:110+name-1], rest[head:head+size]))
+		rest = rest[(head+size+3)&^3:]
 	}
-	if _, err := exec.LookPath("cpio"); err != nil {
-		return // the guest's kernel is the judge that counts
-	}
-	cmd := exec.Command("cpio", "-t", "--quiet")
-	cmd.Stdin = &b
-	out, err := cmd.Output()
-	if d := cmp.Diff("a\na/b\na/b/c\ninit\n", string(out)); err != nil || d != "" {
-		t.Errorf("%v (-want +got):\n%s", err, d)
+	want := []string{"40755 a ", "40755 a/b ", "100755 a/b/c x", "100755 init 12345", "0 TRAILER!!! "}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

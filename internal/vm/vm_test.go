@@ -31,7 +31,7 @@ const (
 func jobs() []job {
 	return []job{
 		{"xdp", "./xdp", "^TestKernelHardware$", 3 * time.Minute},
-		{self, "./internal/vm", "^TestVM$", 4 * time.Minute},
+		{self, "./internal/vm", "^TestVM$", 6 * time.Minute},
 	}
 }
 
