@@ -52,7 +52,8 @@ func (s source) line() string {
 	return fmt.Sprintf("deb %s%s %s main\n", option, s.uri, s.suite)
 }
 
-// sources are the entries of this machine for its own release, the main archive first.
+// sources are the entries of this machine for its own release, the main archive first. Without the release's information they are told
+// also where apt-get update never ran.
 func sources(ctx context.Context) (release string, list []source, err error) {
 	about, err := os.ReadFile("/etc/os-release")
 	if err != nil {
@@ -63,14 +64,17 @@ func sources(ctx context.Context) (release string, list []source, err error) {
 		return "", nil, errors.New("os-release: no VERSION_CODENAME: not a Debian release")
 	}
 	release = string(m[1])
-	text, err := output(ctx, "", "apt-get", "indextargets", "--format", "$(REPO_URI)|$(RELEASE)|$(COMPONENT)", "Created-By: Packages")
+	text, err := output(ctx, "", "apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI)|$(RELEASE)|$(COMPONENT)", "Created-By: Packages")
 	if err != nil {
 		return "", nil, err
 	}
 	for line := range strings.Lines(text) {
 		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) == 3 && (f[1] == release || strings.HasPrefix(f[1], release+"-")) && f[2] == "main" {
-			list = append(list, source{f[0], f[1]})
+		if len(f) != 3 || f[1] != release && !strings.HasPrefix(f[1], release+"-") || f[2] != "main" {
+			continue
+		}
+		if s := (source{f[0], f[1]}); !slices.Contains(list, s) { // one for each architecture
+			list = append(list, s)
 		}
 	}
 	at := slices.IndexFunc(list, func(s source) bool { return s.suite == release })
