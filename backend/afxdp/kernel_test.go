@@ -15,6 +15,7 @@ import (
 
 	"blast/backend"
 	"blast/internal/testnet"
+	"blast/xdp"
 )
 
 // tagged makes an Entry's ways into a VLAN: this kernel may have no VLAN interfaces, whose route would say so.
@@ -549,5 +550,56 @@ func TestKernelShortWaits(t *testing.T) {
 		if best < 50*time.Microsecond || best > 800*time.Microsecond {
 			t.Errorf("the shortest of 200 waits of 50 us took %v", best)
 		}
+	})
+}
+
+// TestKernelStall: what the socket says of a stall is a note and no end of the run: completions may come again. The stall itself is tested
+// in package xdp, on a fake kernel.
+func TestKernelStall(t *testing.T) {
+	need(t)
+	p := testnet.NewPair(t, testnet.Config{})
+	do(p, func() {
+		w := open(t, Open, backend.Config{PayloadBytes: 16, Flows: []backend.Flow{{Dst: netip.AddrPortFrom(p.Right.IPv4.Addr(), 9)}}})
+		s := w.s.(*Sender)
+		if err := s.failed(fmt.Errorf("queue 0: %w for 3s", xdp.ErrStalled)); err != nil || s.err != nil || s.down {
+			t.Errorf("a stall ends the run: %v, %v", err, s.err)
+		}
+		w.send(100, numbered(1))
+		w.settle()
+		if notes := strings.Join(w.s.Limits().Notes, "\n"); w.told.Sent != 100 || !strings.Contains(notes, "stall: queue 0: no completion for 3s") {
+			t.Errorf("%+v, notes %q", w.told, notes)
+		}
+	})
+}
+
+// TestKernelFull: a Sender whose frames are all with the kernel hands out no slots, says so once, and goes on after Reap.
+func TestKernelFull(t *testing.T) {
+	need(t)
+	p := testnet.NewPair(t, testnet.Config{})
+	do(p, func() {
+		w := open(t, Open, backend.Config{PayloadBytes: 16, Flows: []backend.Flow{{Dst: netip.AddrPortFrom(p.Right.IPv4.Addr(), 9)}}})
+		for {
+			n := len(w.s.Reserve(64))
+			if n == 0 {
+				break
+			}
+			if w.offer(0, n, numbered(1)); w.accepted > 2*txFrames {
+				t.Fatalf("%d accepted without a Reap", w.accepted)
+			}
+		}
+		for range 10 {
+			if n := len(w.s.Reserve(1)); n != 0 {
+				t.Fatalf("%d slots when full", n)
+			}
+		}
+		if n, err := w.s.Commit(0); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		w.settle()
+		if w.accepted != txFrames || w.told.Sent != txFrames || w.told.Events[backend.EventPushback] != 1 {
+			t.Errorf("%d accepted, %+v", w.accepted, w.told)
+		}
+		w.send(100, numbered(1))
+		w.settle()
 	})
 }

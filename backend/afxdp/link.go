@@ -298,9 +298,11 @@ func (h *host) confirm(w *way, quit <-chan struct{}) {
 	}
 }
 
-// rebuild makes the headers anew after a next hop moved.
-func (l *link) rebuild() {
-	l.host.mu.Lock()
+// rebuild makes the headers anew after a next hop moved, and reports whether it did: it does not wait for a confirmation that is under way.
+func (l *link) rebuild() bool {
+	if !l.host.mu.TryLock() {
+		return false
+	}
 	defer l.host.mu.Unlock()
 	for i, w := range l.ways {
 		if old := l.flows[i].Headers(); old.DstMAC != packet.MAC(w.hop.DstMAC) {
@@ -309,6 +311,7 @@ func (l *link) rebuild() {
 			}
 		}
 	}
+	return true
 }
 
 // notes are what a reader of the report must know of the replies.

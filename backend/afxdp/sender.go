@@ -183,9 +183,8 @@ func (s *Sender) collect() {
 func (s *Sender) Reap() backend.Completions {
 	if !s.closed {
 		s.collect()
-		if now := s.link.host.changes.Load(); now != s.changes {
+		if now := s.link.host.changes.Load(); now != s.changes && s.link.rebuild() {
 			s.changes = now
-			s.link.rebuild()
 		}
 		if s.look.Sent || s.look.Suspect {
 			s.look.Round(&s.events)
