@@ -345,3 +345,29 @@ func TestKernelCalibrateVeth(t *testing.T) {
 		t.Errorf("through an interface that nobody named: exit %d: %s%s", o.code, o.stdout, o.stderr)
 	}
 }
+
+// TestKernelAutoAFXDP: auto takes AF_XDP where the calibration of the very interface recommends it and its packets get through; otherwise
+// it goes on in the order of the table and says why not.
+func TestKernelAutoAFXDP(t *testing.T) {
+	needAFXDP(t)
+	v4, v6 := netip.MustParseAddrPort("127.0.0.1:9"), netip.MustParseAddrPort("[::1]:9")
+	for _, c := range []struct {
+		about, calibrated, iface string
+		targets                  []netip.AddrPort
+		chosen, says             string
+	}{
+		{"as calibrated", "lo", "lo", []netip.AddrPort{v6}, "af_xdp", "calibration recommends it"},
+		{"IPv4 does not get through lo", "lo", "lo", []netip.AddrPort{v6, v4}, "sendmmsg", "not af_xdp: IPv4 frames put on lo"},
+		{"another interface was calibrated", "lo", "eth9", []netip.AddrPort{v6}, "sendmmsg", "not af_xdp: the calibration is of lo and the targets are reached by eth9"},
+		{"nothing was calibrated", "", "lo", []netip.AddrPort{v6}, "sendmmsg", "no calibration says otherwise"},
+	} {
+		f, p := udpFlags{backend: "auto"}, udpPlan{iface: c.iface}
+		if c.calibrated != "" {
+			p.profile = &calib.Profile{Host: stats.Host{NIC: c.calibrated}, Recommended: calib.Recommended{Backend: afxdp.Name}}
+		}
+		entry, why, err := chooseFrom(f.table(&p, c.targets), f.backend, p.preferred())
+		if err != nil || entry.Name != c.chosen || !strings.Contains(why, c.says) {
+			t.Errorf("%s: %s, because %q, %v; want %s and %q", c.about, entry.Name, why, err, c.chosen, c.says)
+		}
+	}
+}
