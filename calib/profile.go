@@ -155,19 +155,20 @@ func (p *Profile) fail(k cell, reason error) {
 }
 
 // Disturbed is the number of rows, failed ones included, that were stopped by interruptions from outside rather than by their own
-// work: late although the worker was busy for less than half of the time. On an idle machine it is 0.
+// work: late although the worker was busy for less than half of the time. On an idle machine it is 0. Rows whose workers leave the sink
+// no CPU do not count: there it is the sink that interrupts.
 func (p *Profile) Disturbed() int {
 	outside := func(code string) bool {
 		return slices.Contains([]string{verdict.CodeLag, verdict.CodeLagTrend, verdict.CodeRate, verdict.CodeSteal}, code)
 	}
 	n := 0
 	for i := range p.Rows {
-		if r := &p.Rows[i]; outside(r.WallCode) && r.Duty < 0.5 {
+		if r := &p.Rows[i]; outside(r.WallCode) && r.Duty < 0.5 && r.Workers < p.Host.Cores {
 			n++
 		}
 	}
 	for _, f := range p.Failed {
-		if outside(f.WallCode) {
+		if outside(f.WallCode) && f.Workers < p.Host.Cores {
 			n++
 		}
 	}

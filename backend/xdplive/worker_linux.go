@@ -78,7 +78,7 @@ func (w *worker) Books() (backend.OffloadBooks, error) {
 func (w *worker) Limits() backend.Limits {
 	room := min(w.mtu-(w.config.Header-w.layoutIP), maxFrame-w.config.Header)
 	notes := append([]string{
-		fmt.Sprintf("batch %d: a packet leaves up to %v after its stamp while the rest of the batch waits", w.config.Batch, w.sender.Quantum()),
+		fmt.Sprintf("batch %d: a packet leaves up to %.1f us after its stamp while the rest of the batch waits", w.config.Batch, float64(w.sender.Quantum())/1e3),
 		"a run of more than some minutes takes several calls of the kernel; a second thread, on a CPU to spare, does the work between two",
 	}, w.notes...)
 	if w.config.Times != nil {
