@@ -17,8 +17,10 @@ import (
 
 // Candidate is a send path to measure.
 type Candidate struct {
-	// Entry is the backend's row of the table.
+	// Entry is the backend's row of the table. Where Offload is set, Entry.Open is not used.
 	Entry backend.Entry
+	// Offload, if set, opens a backend that executes the plan itself.
+	Offload backend.OpenOffload
 	// GSO is the number of packets of a UDP_SEGMENT train; 0 and 1 mean no trains.
 	GSO int
 	// Flows is the number of flows, a socket each on socket backends, of a row for many of them: measured once, with one payload and

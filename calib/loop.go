@@ -98,7 +98,12 @@ func (l *loop) trial(pps uint64, length time.Duration) (outcome, error) {
 		defer stop()
 		cfg.Steal = read
 	}
-	res, err := engine.Run(l.ctx, cfg)
+	var res *stats.Result
+	if k.Offload != nil {
+		res, err = engine.RunOffload(l.ctx, cfg, k.Offload)
+	} else {
+		res, err = engine.Run(l.ctx, cfg)
+	}
 	runtime.GC() // the collector is off during trials
 	if res != nil {
 		l.sent += res.Ledger.Sent

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"blast/backend"
 	"blast/backend/afxdp"
 	"blast/backend/mmsg"
 	"blast/calib"
@@ -130,7 +131,7 @@ func (f *calibrateFlags) config() (calib.Config, error) {
 		}
 	}
 	var err error
-	if cfg.Candidates, err = candidates(f.backends, f.quick); err != nil {
+	if cfg.Candidates, err = candidates(f.backends, f.quick, f.veth); err != nil {
 		return cfg, err
 	}
 	if cfg.CPUs, err = (tuning.Reader{}).CPUs(); err != nil {
@@ -142,8 +143,9 @@ func (f *calibrateFlags) config() (calib.Config, error) {
 }
 
 // candidates are the send paths of the named backends, or of all: plain ones in the order of the table, then those with trains
-// and, but for a quick calibration, those of many flows.
-func candidates(names []string, quick bool) ([]calib.Candidate, error) {
+// and, but for a quick calibration, those of many flows. Backends that execute the plan themselves need an interface that is nobody else's, so
+// they take part over the veth pair only.
+func candidates(names []string, quick, veth bool) ([]calib.Candidate, error) {
 	var plain, trains, crowds []calib.Candidate
 	for _, b := range backends() {
 		if names != nil && !slices.Contains(names, b.Name) {
@@ -162,9 +164,17 @@ func candidates(names []string, quick bool) ([]calib.Candidate, error) {
 			crowds = append(crowds, c)
 		}
 	}
+	for _, o := range offloads() {
+		switch named := slices.Contains(names, o.Name); {
+		case veth && (named || names == nil):
+			plain = append(plain, calib.Candidate{Entry: backend.Entry{Name: o.Name, Probe: o.Probe}, Offload: o.Open})
+		case named:
+			return nil, fmt.Errorf("backend %s puts its programs on the interface: it is calibrated over a pair of its own, with --veth", o.Name)
+		}
+	}
 	for _, n := range names {
 		if !slices.ContainsFunc(plain, func(c calib.Candidate) bool { return c.Entry.Name == n }) {
-			return nil, fmt.Errorf("backend %q: want %s", n, backendNames())
+			return nil, fmt.Errorf("backend %q: want %s, %s", n, backendNames(), offloadNames())
 		}
 	}
 	return slices.Concat(plain, trains, crowds), nil

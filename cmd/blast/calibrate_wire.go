@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 
 	"blast/backend"
 	"blast/backend/afxdp"
@@ -60,6 +61,10 @@ func overVeth(cfg *calib.Config) (end func() error, err error) {
 	cfg.Host = tuning.Reader{}.Host(wire.Interface)
 	cfg.Fingerprint = tuning.Fingerprint(cfg.Host)
 	for i := range cfg.Candidates {
+		if c := &cfg.Candidates[i]; c.Offload != nil {
+			c.Offload = inside(w, c.Offload)
+			continue
+		}
 		e := &cfg.Candidates[i].Entry
 		open := e.Open
 		e.Open = func(c backend.Config) (backend.Sender, backend.Receiver, error) {
@@ -70,4 +75,20 @@ func overVeth(cfg *calib.Config) (end func() error, err error) {
 		}
 	}
 	return w.Close, nil
+}
+
+// inside opens an offload from a thread that has entered the namespace; what it opens belongs to the interface there, whoever runs it.
+func inside(w *wire.Wire, open backend.OpenOffload) backend.OpenOffload {
+	return func(cfgs []backend.OffloadConfig, replies *backend.ReceiverConfig) (workers []backend.Offload, receiver backend.OffloadReceiver, err error) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // never unlocked: the thread ends where it is
+			if err = w.Enter(); err == nil {
+				workers, receiver, err = open(cfgs, replies)
+			}
+		}()
+		<-done
+		return workers, receiver, err
+	}
 }
