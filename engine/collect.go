@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"blast/backend"
@@ -36,6 +38,7 @@ func (r *run) collect() {
 			l.recv.Take(r.addReceive)
 		}
 	}
+	r.takeReplies(r.Clock.Now())
 }
 
 // finish takes what is left once all threads have ended.
@@ -47,6 +50,7 @@ func (r *run) finish() {
 			l.recv.Take(r.addReceive)
 		}
 	}
+	r.takeReplies(math.MaxInt64)
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		last := l.send.Active()
@@ -158,6 +162,9 @@ func (r *run) ledger() stats.Ledger {
 		} else {
 			l.Sent += w.accepted
 		}
+	}
+	if r.kernel != nil {
+		r.kernelLedger(&l)
 	}
 	if !r.Echo {
 		return l
@@ -273,6 +280,7 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 	res.Service, res.Server = r.total.service.Summary(), r.total.server.Summary()
 	res.Gap = new(stats.Hist).Summary()
 	r.fillModel(res)
+	err = errors.Join(err, r.closeReplies(res))
 	if res.Ledger.Sent == 0 && err == nil {
 		err = ErrNothingSent
 	}

@@ -70,6 +70,9 @@ type Config struct {
 	Correct time.Duration
 	// Names, if set, is filled with the names of the slots that did not fare well. It costs an append for each.
 	Names *Names
+	// Replies, if set, opens a receiver inside the kernel that takes the replies in place of the workers' own. It is told the ports that the
+	// workers have bound.
+	Replies backend.OpenReceiver
 	// CatchUp and MaxLag are the policy for slots that are late (MaxLag 0 = 1 ms).
 	CatchUp CatchUp
 	MaxLag  time.Duration
@@ -154,6 +157,7 @@ type run struct {
 	length    int64
 	stopped   int64 // when the context ended, 0 = it did not
 	drained   int64 // when the drain ended
+	kernel    *kernelReplies
 
 	total    totals
 	timeline []stats.Second
@@ -180,6 +184,12 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	if err := cfg.checkReplies(); err != nil {
+		return nil, err
+	}
+	if cfg.Replies != nil {
+		cfg.Echo = false // for the workers: they receive nothing
+	}
 	r := newRun(cfg)
 	ready := make(chan error, cfg.Workers)
 	var senders, replies sync.WaitGroup
@@ -194,7 +204,11 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 	for range r.workers {
 		errs = append(errs, <-ready)
 	}
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(errs...)
+	if err == nil {
+		err = r.openReplies()
+	}
+	if err != nil {
 		r.failed = true
 		close(r.begun)
 		senders.Wait()
@@ -202,6 +216,9 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 		return nil, err
 	}
 	r.begin(r.Clock.Now() + int64(20*time.Millisecond))
+	if r.kernel != nil {
+		r.kernel.err = r.kernel.Begin(r.start)
+	}
 	started := time.Now().Add(time.Duration(r.start - r.Clock.Now()))
 	close(r.begun)
 
@@ -213,6 +230,7 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 	sampled := r.sample()
 	r.watch(ctx, sent)
 	r.drain(ctx)
+	r.drainReplies(ctx)
 	sampled()
 	replies.Wait()
 	return r.result(started)

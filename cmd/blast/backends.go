@@ -31,6 +31,16 @@ func offloadNames() string {
 	return strings.Join(names, ", ")
 }
 
+// aboutOffloads says why auto left out the offloads that could carry the flows.
+func aboutOffloads(flows []backend.Flow) string {
+	for _, o := range offloads() {
+		if o.Probe() == nil && o.Reach(flows) == nil {
+			return fmt.Sprintf("; not %s, which could: it puts programs on the interface and keeps a core inside the kernel, so name it", o.Name)
+		}
+	}
+	return ""
+}
+
 // chooseOffload returns the offload of that name, nil when there is none, and an error when it cannot carry the flows here.
 func chooseOffload(name string, flows []backend.Flow) (*backend.OffloadEntry, error) {
 	for _, o := range offloads() {

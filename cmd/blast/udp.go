@@ -39,6 +39,7 @@ type udpFlags struct {
 	vary                            []string
 	out, format, shard, runID       string
 	modelFlags
+	receive string
 }
 
 func udpCommand() *cobra.Command {
@@ -78,6 +79,7 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.mode, "mode", "echo", "echo (replies expected) or oneway")
 	f.modelFlags.register(cmd)
 	fl.StringVar(&f.backend, "backend", "auto", "send path: auto, "+backendNames()+"; "+offloadNames()+" runs the plan inside the kernel")
+	fl.StringVar(&f.receive, "receive", "auto", "who takes replies: socket (the backend's own), xdp (a program in the kernel that times them where they arrive); auto = xdp with xdp_live, else socket")
 	fl.IntVar(&f.payload, "payload", 64, "UDP payload bytes, 0 to 65507; 64 carries the full stamp with the server's report, 16 to 47 the compact one")
 	fl.IntVar(&f.flows, "flows", 0, "source/destination pairs; 0 = one per target and worker")
 	fl.StringVar(&f.srcPort, "src-port", "", "source ports A-B; default: chosen by the kernel")
@@ -91,7 +93,7 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.BoolVar(&f.gro, "gro", false, "receive trains in one piece (UDP_GRO)")
 	fl.BoolVar(&f.sqpoll, "sqpoll", false, "io_uring: a kernel thread sends, on a CPU of its own; its time counts as the worker's")
 	fl.BoolVar(&f.zerocopy, "zerocopy", false, "io_uring: send from the program's memory; pays from about 1500 bytes on, or with trains. af_xdp: refuse to copy")
-	fl.StringVar(&f.iface, "iface", "", "af_xdp: interface to send by; default: the one that the route to the target names")
+	fl.StringVar(&f.iface, "iface", "", "af_xdp, xdp_live: interface to send by; default: the one that the route to the target names")
 	fl.IntVar(&f.queue, "queue", 0, "af_xdp: queue of the interface for the first worker; each further worker takes the next one")
 	fl.StringVar(&f.catchUp, "catch-up", "burst", "late slots: burst (send them, a batch at a time), skip (abandon those later than --max-lag), abort")
 	fl.StringVar(&f.wait, "wait", "hybrid", "between slots: hybrid (sleep, then spin) or spin")

@@ -382,6 +382,9 @@ func (f *udpFlags) planBackend(p *udpPlan, targets []netip.AddrPort) error {
 	if p.offload, err = chooseOffload(f.backend, p.engine.Flows); err != nil {
 		return err
 	}
+	if err := f.planReceive(p); err != nil {
+		return err
+	}
 	if p.offload != nil {
 		p.entry.Name = p.offload.Name
 		return nil
@@ -391,12 +394,38 @@ func (f *udpFlags) planBackend(p *udpPlan, targets []netip.AddrPort) error {
 		return err
 	}
 	p.engine.Open = p.entry.Open
+	if f.backend == "auto" {
+		p.auto += aboutOffloads(p.engine.Flows)
+	}
 	if p.template != nil && f.mode == stats.ModeEcho {
 		keys, pps := float64(p.template.Keys()), p.engine.Schedule.MeanPPS()/float64(f.workers)
 		if keys/pps < f.timeout.Seconds() {
 			return fmt.Errorf("match %s: %.0f distinct keys come round after %s at %s per worker, before the timeout of %v; lower the rate or --timeout",
 				f.match, keys, time.Duration(keys/pps*1e9), stats.FormatPPS(pps), f.timeout)
 		}
+	}
+	return nil
+}
+
+// planReceive settles who takes the replies.
+func (f *udpFlags) planReceive(p *udpPlan) error {
+	switch {
+	case f.receive == "auto", f.receive == "socket" && p.offload == nil, f.receive == "xdp" && p.offload != nil:
+		return nil
+	case f.receive == "socket":
+		return fmt.Errorf("receive socket: %s takes its replies in the kernel; for a socket's view of them use another backend", p.offload.Name)
+	case f.receive != "xdp":
+		return fmt.Errorf("receive %q: want auto, socket or xdp", f.receive)
+	case p.manyInterfaces:
+		return errors.New("receive xdp: the targets are reached by several interfaces; one run receives on one")
+	}
+	o := offloads()[0]
+	if err := o.Probe(); err != nil {
+		return fmt.Errorf("receive xdp: %w", err)
+	}
+	p.engine.Replies = func(cfg backend.ReceiverConfig) (backend.OffloadReceiver, error) {
+		cfg.Interface = p.iface
+		return o.Receiver(cfg)
 	}
 	return nil
 }

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"blast/backend"
+	"blast/stats"
+)
+
+// kernelReplies takes the replies of all workers where they arrive, inside the kernel, in place of the workers' receiving threads. nil is
+// the absence of it. It belongs to Run's goroutine.
+type kernelReplies struct {
+	backend.OffloadReceiver
+	books []backend.ReceiverBooks
+	err   error // the first one of collecting
+}
+
+// checkReplies refuses what replies that are never handed out cannot do.
+func (c *Config) checkReplies() error {
+	if c.Replies == nil {
+		return nil
+	}
+	if _, stamped := c.Source(0).(*Stamped); !c.Echo || !stamped {
+		return fmt.Errorf("receive in the kernel: replies are known there by our stamp alone; echo mode without a foreign payload, or receive on sockets: %w", errors.ErrUnsupported)
+	}
+	if c.Model != ModelOpen || c.MaxInFlight > 0 || c.Names != nil {
+		return fmt.Errorf("receive in the kernel: closed, blocking and capped load and names need each reply; receive on sockets: %w", errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// openReplies opens the receiver for the ports that the workers have bound.
+func (r *run) openReplies() error {
+	if r.Replies == nil {
+		return nil
+	}
+	cfg := backend.ReceiverConfig{Epoch: r.Epoch, Timeout: r.Timeout, Interval: r.Interval}
+	for i := range r.lanes {
+		l := &r.lanes[i]
+		for _, src := range l.limits.Sources {
+			cfg.Ports = append(cfg.Ports, src.Port())
+		}
+		limit := l.warmed + min(l.cursor.Slots(), math.MaxUint64-l.warmed)
+		if r.workers[i].planless {
+			limit = 1 << 48
+		}
+		cfg.Shares = append(cfg.Shares, backend.ReceiverShare{First: l.warmed, Limit: limit, Flows: len(l.flows)})
+	}
+	receiver, err := r.Replies(cfg)
+	if err != nil {
+		return fmt.Errorf("receive in the kernel: %w", err)
+	}
+	r.kernel = &kernelReplies{OffloadReceiver: receiver}
+	return nil
+}
+
+// takeReplies adds the intervals that are over at now.
+func (r *run) takeReplies(now int64) {
+	k := r.kernel
+	if k == nil || k.err != nil {
+		return
+	}
+	var addErr error
+	err := k.Collect(now, func(v *backend.ReceiverInterval) {
+		r.enter(v.Index)
+		addErr = errors.Join(addErr, merge(v.Latency, &r.total.latency, &r.building.latency), merge(v.Service, &r.total.service), merge(v.Server, &r.total.server))
+		r.building.replied += v.Replied
+	})
+	k.err = errors.Join(err, addErr)
+}
+
+// drainReplies waits for the replies to what was sent.
+func (r *run) drainReplies(ctx context.Context) {
+	k := r.kernel
+	if k == nil {
+		return
+	}
+	defer func() { r.drained = r.Clock.Now() }()
+	for begun := r.Clock.Now(); k.err == nil; time.Sleep(time.Millisecond) {
+		var answered, accepted uint64
+		var longest time.Duration
+		if k.books, k.err = k.Books(); k.err != nil {
+			return
+		}
+		for i, b := range k.books {
+			answered += b.Unique
+			accepted += r.workers[i].accepted
+			longest = max(longest, b.Longest)
+		}
+		if answered >= accepted || r.Clock.Now()-begun >= int64(r.drainTime(int64(longest))) || ctx.Err() != nil && r.stopped == 0 {
+			return
+		}
+	}
+}
+
+// kernelLedger adds the fates of the sent packets. Replies in the kernel carry no report that could tell on which way a packet was lost.
+func (r *run) kernelLedger(l *stats.Ledger) {
+	k := r.kernel
+	for i, b := range k.books {
+		w, lane := r.workers[i], &r.lanes[i]
+		l.Replied += b.Replied
+		l.Late += b.Late
+		l.Duplicate += b.Duplicate
+		l.Reordered += b.Reordered
+		l.Stray += b.Stray
+		sent := w.accepted
+		if w.async {
+			sent = w.completed.Sent - min(w.warmed, w.completed.Sent)
+		}
+		lost := sent - min(b.Unique, sent)
+		flying := uint64(0)
+		if cut := lane.warmed + lane.cursor.DueBy(r.drained-int64(r.Timeout)-r.start); !w.planless && lost > 0 && cut < w.nextSeq {
+			unseen, err := k.Unseen(i, cut, w.nextSeq)
+			k.err = errors.Join(k.err, err)
+			unsent := w.unsent.before(w.nextSeq) - w.unsent.before(cut)
+			flying = min(unseen-min(unsent, unseen), lost)
+		}
+		if wait := max(r.drained-r.end(), 0); flying > 0 && (l.InFlight == 0 || wait < l.InFlightAtLeastNS) {
+			l.InFlightAtLeastNS = wait
+		}
+		l.InFlight += flying
+		l.Lost += lost - flying
+		l.LostUnknown += lost - flying
+	}
+}
+
+// closeReplies detaches the receiver and says in the result how replies were taken.
+func (r *run) closeReplies(res *stats.Result) error {
+	k := r.kernel
+	if k == nil {
+		return nil
+	}
+	res.Backend.Mode += "; replies by " + k.Mode()
+	res.Backend.Notes = append(res.Backend.Notes, k.Notes()...)
+	res.Little = &stats.Little{RatePPS: res.Rate.AchievedPPS, LatencyNS: int64(r.total.latency.Mean()), Unchecked: "replies are taken in the kernel, and packets in flight are not looked at"}
+	return errors.Join(k.err, k.Close())
+}
