@@ -129,11 +129,11 @@ func (o outcome) result(t *testing.T) *stats.Result {
 	return res
 }
 
-// untilValid repeats a run, at most three times, until it is VALID: on a shared machine a neighbour may spoil one. What VALID means
-// stays as it is, and whatever run itself checks must hold in every attempt.
+// untilValid repeats a run, at most six times and with pauses, until it is VALID: on a shared machine a neighbour may spoil some, and stays
+// for a while. What VALID means stays as it is, and whatever run itself checks must hold in every attempt.
 func untilValid(t *testing.T, run func() *stats.Result) *stats.Result {
 	t.Helper()
-	for attempt := 1; attempt <= 3; attempt++ {
+	for attempt := 1; attempt <= 6; attempt++ {
 		res := run()
 		if res.Verdict.Valid {
 			return res
@@ -142,6 +142,7 @@ func untilValid(t *testing.T, run func() *stats.Result) *stats.Result {
 		if t.Failed() {
 			break
 		}
+		time.Sleep(time.Duration(attempt) * time.Second)
 	}
 	t.Fatal("no attempt was VALID")
 	return nil
