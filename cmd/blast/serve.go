@@ -118,13 +118,13 @@ func runServe(ctx context.Context, cfg serve.Config) error {
 		return usage(err)
 	}
 	defer srv.Close()
+	counts := make(chan os.Signal, 1)
+	signal.Notify(counts, syscall.SIGUSR1) // before anybody can know that the server is there
+	defer signal.Stop(counts)
 	for _, a := range srv.Addrs() {
 		fmt.Printf("listening %s\n", a)
 	}
 	fmt.Printf("%s for peers in %s\n", cfg.Mode, prefixes(srv.Allow()))
-	counts := make(chan os.Signal, 1)
-	signal.Notify(counts, syscall.SIGUSR1)
-	defer signal.Stop(counts)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()
 	for {
@@ -145,6 +145,9 @@ func runServeXDP(ctx context.Context, cfg serve.XDPConfig) error {
 		return usage(err)
 	}
 	defer srv.Close()
+	counts := make(chan os.Signal, 1)
+	signal.Notify(counts, syscall.SIGUSR1) // before anybody can know that the server is there
+	defer signal.Stop(counts)
 	for _, a := range srv.Addrs() {
 		fmt.Printf("listening %s\n", a)
 	}
@@ -152,9 +155,6 @@ func runServeXDP(ctx context.Context, cfg serve.XDPConfig) error {
 	for _, note := range srv.Notes() {
 		fmt.Println(note)
 	}
-	counts := make(chan os.Signal, 1)
-	signal.Notify(counts, syscall.SIGUSR1)
-	defer signal.Stop(counts)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()
 	for {

@@ -119,10 +119,10 @@ func (f *queueFlags) run(ctx context.Context, shared *serve.Config) error {
 		return usage(err)
 	}
 	defer srv.Close()
-	fmt.Printf("listening %s\nqueue for peers in %s: %s\n", srv.Addr(), prefixes(srv.Allow()), srv)
 	show := make(chan os.Signal, 1)
-	signal.Notify(show, syscall.SIGUSR1)
+	signal.Notify(show, syscall.SIGUSR1) // before anybody can know that the server is there
 	defer signal.Stop(show)
+	fmt.Printf("listening %s\nqueue for peers in %s: %s\n", srv.Addr(), prefixes(srv.Allow()), srv)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()
 	for {
