@@ -5,7 +5,7 @@ MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # One package at a time: tests that measure share the machine with nothing else.
-TEST := go test -p 1
+TEST := go test -p 1 -timeout 15m
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
