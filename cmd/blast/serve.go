@@ -118,24 +118,11 @@ func runServe(ctx context.Context, cfg serve.Config) error {
 		return usage(err)
 	}
 	defer srv.Close()
-	counts := make(chan os.Signal, 1)
-	signal.Notify(counts, syscall.SIGUSR1) // before anybody can know that the server is there
-	defer signal.Stop(counts)
-	for _, a := range srv.Addrs() {
-		fmt.Printf("listening %s\n", a)
-	}
-	fmt.Printf("%s for peers in %s\n", cfg.Mode, prefixes(srv.Allow()))
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	for {
-		select {
-		case <-counts:
-			fmt.Println(srv.Counts())
-		case err := <-ended:
-			fmt.Println(srv.Counts())
-			return err
-		}
-	}
+	announce := func() { fmt.Printf("%s%s for peers in %s\n", listening(srv.Addrs()), cfg.Mode, prefixes(srv.Allow())) }
+	return serveUntil(ctx, announce, srv.Run, func() error {
+		fmt.Println(srv.Counts())
+		return nil
+	})
 }
 
 // runServeXDP serves inside the kernel until ctx ends; the programs are gone when it returns, and also when the process dies.
@@ -145,34 +132,46 @@ func runServeXDP(ctx context.Context, cfg serve.XDPConfig) error {
 		return usage(err)
 	}
 	defer srv.Close()
-	counts := make(chan os.Signal, 1)
-	signal.Notify(counts, syscall.SIGUSR1) // before anybody can know that the server is there
-	defer signal.Stop(counts)
-	for _, a := range srv.Addrs() {
-		fmt.Printf("listening %s\n", a)
+	announce := func() {
+		fmt.Printf("%s%s inside the kernel for peers in %s\n", listening(srv.Addrs()), cfg.Mode, prefixes(srv.Allow()))
+		for _, note := range srv.Notes() {
+			fmt.Println(note)
+		}
 	}
-	fmt.Printf("%s inside the kernel for peers in %s\n", cfg.Mode, prefixes(srv.Allow()))
-	for _, note := range srv.Notes() {
-		fmt.Println(note)
-	}
+	return serveUntil(ctx, announce, srv.Run, func() error {
+		c, err := srv.Counts()
+		fmt.Println(c)
+		return err
+	})
+}
+
+// serveUntil announces a server, runs it until ctx ends, and shows its counts on every SIGUSR1 and at the end.
+func serveUntil(ctx context.Context, announce func(), run func(context.Context) error, show func() error) error {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1) // before anybody can know that the server is there
+	defer signal.Stop(asked)
+	announce()
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
+	go func() { ended <- run(ctx) }()
 	for {
 		select {
-		case <-counts:
-			if err := printCounts(srv); err != nil {
+		case <-asked:
+			if err := show(); err != nil {
 				return err
 			}
 		case err := <-ended:
-			return errors.Join(err, printCounts(srv))
+			return errors.Join(err, show())
 		}
 	}
 }
 
-func printCounts(srv *serve.XDPServer) error {
-	c, err := srv.Counts()
-	fmt.Println(c)
-	return err
+// listening is the line for each address that whoever starts a server waits for.
+func listening(addrs []netip.AddrPort) string {
+	var b strings.Builder
+	for _, a := range addrs {
+		fmt.Fprintf(&b, "listening %s\n", a)
+	}
+	return b.String()
 }
 
 // prefixes lists prefixes for people.

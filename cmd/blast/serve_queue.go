@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -119,24 +117,17 @@ func (f *queueFlags) run(ctx context.Context, shared *serve.Config) error {
 		return usage(err)
 	}
 	defer srv.Close()
-	show := make(chan os.Signal, 1)
-	signal.Notify(show, syscall.SIGUSR1) // before anybody can know that the server is there
-	defer signal.Stop(show)
-	fmt.Printf("listening %s\nqueue for peers in %s: %s\n", srv.Addr(), prefixes(srv.Allow()), srv)
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	for {
-		select {
-		case <-show:
-			truth := srv.Truth()
-			fmt.Println(truth.String())
-		case err := <-ended:
-			truth := srv.Truth()
-			fmt.Println(truth.String())
-			if file != nil {
-				err = errors.Join(err, truth.WriteJSON(file), file.Close())
-			}
-			return err
-		}
+	announce := func() {
+		fmt.Printf("listening %s\nqueue for peers in %s: %s\n", srv.Addr(), prefixes(srv.Allow()), srv)
 	}
+	err = serveUntil(ctx, announce, srv.Run, func() error {
+		truth := srv.Truth()
+		fmt.Println(truth.String())
+		return nil
+	})
+	if file != nil {
+		truth := srv.Truth()
+		err = errors.Join(err, truth.WriteJSON(file), file.Close())
+	}
+	return err
 }
