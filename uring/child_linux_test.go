@@ -78,7 +78,7 @@ func childIn(t *testing.T, part string, attr *syscall.SysProcAttr) {
 // A seccomp filter, such as a container's, is named as the cause, also when it hides the call or forgets a part of it.
 func TestKernelSeccomp(t *testing.T) {
 	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	for _, part := range []string{"seccomp-eperm", "seccomp-enosys", "seccomp-enter"} {
 		child(t, part)
@@ -131,7 +131,7 @@ func childSeccomp(nr uint32, errno syscall.Errno, says string) error {
 func TestKernelMemlock(t *testing.T) {
 	testskip.Root(t)
 	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	child(t, "memlock")
 	child(t, "memlock-cap")
@@ -190,7 +190,7 @@ func childMemlockCap() error {
 func TestKernelSQPollPIDNamespace(t *testing.T) {
 	testskip.Root(t)
 	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	childIn(t, "pid-namespace", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS})
 }
@@ -225,7 +225,7 @@ func childPIDNamespace() error {
 func TestKernelZeroCopyForReal(t *testing.T) {
 	testskip.Root(t)
 	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	childIn(t, "zero-copy", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET})
 }
@@ -301,7 +301,7 @@ func limited() (*Ring, error) {
 // Stack growth and the collector at their worst: freed objects are overwritten, and every allocation may start a cycle.
 func TestKernelContentClobbered(t *testing.T) {
 	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^(TestKernelContent|TestKernelReceiver|TestKernelAllocs)$", "-test.timeout=120s")
 	cmd.Env = append(os.Environ(), "GODEBUG=clobberfree=1", "GOGC=1")
@@ -315,7 +315,7 @@ func TestKernelContentClobbered(t *testing.T) {
 func TestKernelSysctl(t *testing.T) {
 	testskip.Root(t)
 	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	const path = "/proc/sys/kernel/io_uring_disabled"
 	old, err := os.ReadFile(path)

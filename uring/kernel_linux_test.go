@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 func testRing(t testing.TB, cfg Config, setup setupFunc) *Ring {
 	t.Helper()
 	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	runtime.LockOSThread()
 	r, err := newRing(cfg, setup)

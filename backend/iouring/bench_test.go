@@ -19,7 +19,7 @@ const benchPayload = 18 // a minimum frame
 func own(tb testing.TB) {
 	tb.Helper()
 	if err := Probe(); err != nil {
-		testskip.Skip(tb, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(tb, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	runtime.LockOSThread()
 }

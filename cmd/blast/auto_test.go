@@ -19,7 +19,7 @@ import (
 func TestKernelAutoWithoutIOUring(t *testing.T) {
 	testskip.Root(t)
 	if err := iouring.Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	for _, c := range []struct {
 		name string

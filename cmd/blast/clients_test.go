@@ -17,7 +17,7 @@ import (
 // with a flow, and the kernel makes no threads of its own for what would block. With BLAST_BENCH set it runs 30 s and must be VALID.
 func TestKernelThousandClients(t *testing.T) {
 	if err := iouring.Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "see the reason")
+		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
 	}
 	length, bench := 3*time.Second, os.Getenv("BLAST_BENCH") != ""
 	if bench {
