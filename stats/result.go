@@ -41,11 +41,19 @@ type Result struct {
 	Corrected *Histogram `json:"corrected_ns,omitempty"`
 	// Little holds the packets in flight against rate x mean latency; nil in oneway mode.
 	Little *Little `json:"little,omitempty"`
+	// Segments says where the time of sampled packets went; nil without kernel stamps.
+	Segments *Segments `json:"segments,omitempty"`
+	// Departures compares the times at which packets left with the plan; nil without kernel stamps.
+	Departures *Departures `json:"departures,omitempty"`
+	// Precision says how far the figures can be trusted as statistics; nil in results of older versions.
+	Precision *Precision `json:"precision,omitempty"`
 	// Timeline has an entry a second, or fewer longer ones in long runs; see Second.
 	Timeline []Second  `json:"timeline"`
 	Workers  []Worker  `json:"workers"`
 	Counters []Counter `json:"counters"`
 	Rounds   []Result  `json:"rounds,omitempty"`
+	// Spreads are the figures of Rounds side by side; empty for one round.
+	Spreads []Spread `json:"spreads,omitempty"`
 	// Round is the number of the round from 1 that this result, or its headline, is; 0 for a run of one round.
 	Round       int          `json:"round,omitempty"`
 	Calibration *Calibration `json:"calibration,omitempty"`

@@ -30,7 +30,7 @@ var layers = []layer{
 	{"backend", none, []string{"golang.org/x/sys"}},
 	{"pace", none, none},
 	{"packet", none, none},
-	{"stats", none, []string{"github.com/HdrHistogram/hdrhistogram-go"}},
+	{"stats", none, []string{"github.com/HdrHistogram/hdrhistogram-go", "gonum.org/v1/gonum"}},
 
 	{foundation, []string{foundation}, nil},
 	{"internal/vm", []string{"..."}, nil},                      // tests of the whole, in a guest
@@ -48,11 +48,14 @@ var layers = []layer{
 
 	{"engine/...", plus(leaves, "engine/...", foundation), nil},
 	{"verdict", []string{"stats"}, none},
-	{"report", []string{"stats"}, none},
+	{"report", []string{"stats"}, []string{"gonum.org/v1/plot"}},
 	{"tuning/...", plus(leaves, foundation, "tuning/..."), nil},
 	{"serve/...", plus(leaves, foundation, "serve/...", "uring/...", "xdp/..."), nil},
 	{"calib", plus(leaves, "engine/...", foundation, "serve/...", "verdict"), nil},
 	{"lab", plus(leaves, "engine/...", foundation, "serve/...", "verdict"), nil},
+	{"ladder", []string{"stats"}, none},
+	{"prove", plus(leaves, "verdict", foundation), nil},
+	{"live", []string{"stats"}, nil},
 	{"tcpstack/...", plus(leaves, foundation, "tcpstack/..."), nil},
 
 	{"cmd/...", []string{"..."}, nil},
