@@ -26,6 +26,9 @@ type Slot struct {
 	Len int
 	// Flow indexes Config.Flows.
 	Flow int
+	// Stamp, if not 0, asks for transmit stamps of this packet and names it in them; see Stamper. It is left alone by the backend, so that
+	// a caller that asks for some sets it for every slot.
+	Stamp uint32
 }
 
 // Sender sends payloads for one worker. Every method is called by the one locked thread that opened it.
@@ -77,6 +80,9 @@ type Packet struct {
 	At int64
 	// Source is the sender's address.
 	Source netip.AddrPort
+	// Kernel is when the kernel took the packet in and Asked when the thread made the call that brought it, both in ns of CLOCK_MONOTONIC; 0
+	// without Config.Stamps, or where nobody stamped it.
+	Kernel, Asked int64
 }
 
 // Config opens one worker's share of a backend. Fields that a backend has no use for are refused by Open when set to
@@ -96,6 +102,9 @@ type Config struct {
 	Receive bool
 	// KernelStamp asks for kernel receive times instead of Config.Now.
 	KernelStamp bool
+	// Stamps asks for transmit stamps of the slots that ask for them (Stamper), and for Packet.Kernel and Packet.Asked. It wants Now. Where less
+	// is to be had, Limits.Stamps and Limits.Notes say so; it is an error only for a backend that knows no stamps.
+	Stamps bool
 	// SendBuffer and ReceiveBuffer are SO_SNDBUF and SO_RCVBUF in bytes; 0 leaves the default (send) or asks for 4 MiB (receive).
 	SendBuffer, ReceiveBuffer int
 	// Fragment lets the kernel fragment payloads above the path MTU. Off, the DF bit is set and too large is an error.
@@ -106,7 +115,7 @@ type Config struct {
 	Queue, Worker int
 	// SQPoll, ZeroCopy are switches of the io_uring backend; ZeroCopy also of AF_XDP (false means: as granted).
 	SQPoll, ZeroCopy bool
-	// Now reads CLOCK_MONOTONIC in ns; required when Receive is set. The engine's clock.
+	// Now reads CLOCK_MONOTONIC in ns; required when Receive or Stamps is set. The engine's clock.
 	Now func() int64
 }
 
@@ -122,6 +131,8 @@ type Limits struct {
 	GSO int
 	// ZeroCopy says that the kernel sends from the backend's memory.
 	ZeroCopy bool
+	// Stamps are the transmit stamps that a slot may ask for; none without Config.Stamps.
+	Stamps StampKinds
 	// Mode is one line for the report: "connected sockets", "copy, generic", ...
 	Mode string
 	// SendBuffer and ReceiveBuffer are the effective socket buffers in bytes, as the kernel reports them (doubled); 0 where there is none.
@@ -184,4 +195,6 @@ type Entry struct {
 	// Probe says whether the backend works here: nil, it will; wrapping errors.ErrUnsupported, it will not, and the text says
 	// what is missing and the command that fixes it; any other error, it could not tell.
 	Probe func() error
+	// Stamps says that the backend takes Config.Stamps.
+	Stamps bool
 }

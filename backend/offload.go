@@ -137,6 +137,27 @@ type ReceiverConfig struct {
 	Timeout time.Duration
 	// Interval is the timeline's.
 	Interval time.Duration
+	// Tell is which replies are told one by one, by Told; 0 = none.
+	Tell ReplyKinds
+}
+
+// ReplyKinds is what a reply is, a set.
+type ReplyKinds uint32
+
+// The kinds of a reply. Each has one of Fresh and Duplicate; the others come with Fresh.
+const (
+	ReplyFresh     ReplyKinds = 1 << iota // the first one of its slot
+	ReplyLate                             // after the timeout
+	ReplyDuplicate                        // not the first one of its slot
+	ReplyReordered                        // behind the reply to a later slot of its flow
+)
+
+// Reply is one reply that is told by itself. Times are ns of CLOCK_MONOTONIC.
+type Reply struct {
+	Worker                  uint16
+	Seq                     uint64
+	Planned, Sent, Received int64
+	Kinds                   ReplyKinds
 }
 
 // ReceiverShare is one worker as its receiver knows it.
@@ -147,7 +168,7 @@ type ReceiverShare struct {
 	Flows int
 }
 
-// OffloadReceiver takes the replies of all workers where they arrive and times them. Replies are never handed out.
+// OffloadReceiver takes the replies of all workers where they arrive and times them. Their payloads are never handed out.
 type OffloadReceiver interface {
 	// Begin starts taking; start is the beginning of the measured part in ns of CLOCK_MONOTONIC.
 	Begin(start int64) error
@@ -155,8 +176,12 @@ type OffloadReceiver interface {
 	Collect(now int64, fn func(*ReceiverInterval)) error
 	// Books is the account by worker so far.
 	Books() ([]ReceiverBooks, error)
-	// Unseen counts the slots [from, to) of a worker without a reply, as far as the window still holds them.
-	Unseen(worker int, from, to uint64) (uint64, error)
+	// Unseen counts the slots [from, to) of a worker without a reply, as far as the window still holds them, and calls each, which may be
+	// nil, for every one.
+	Unseen(worker int, from, to uint64, each func(seq uint64)) (uint64, error)
+	// Told calls fn for the measured replies of the kinds asked for that came since the last call. missed is how many there was no room for so
+	// far.
+	Told(fn func(*Reply)) (missed uint64, err error)
 	// Mode is one line for the report: "native XDP" or "generic XDP", Notes what a reader must know.
 	Mode() string
 	Notes() []string

@@ -111,7 +111,7 @@ func (s *Sender) safe(f *flow, index int, m *message) bool {
 		switch {
 		case err != nil:
 		case s.poll[0].Revents&unix.POLLERR != 0:
-			s.events.Drain(s.socks.FDs[index])
+			s.events.Drain(s.socks.FDs[index], index)
 			f.suspect = trusting
 		case f.suspect > 0:
 			f.suspect--

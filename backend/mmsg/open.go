@@ -26,7 +26,7 @@ const (
 )
 
 // Entry is the row of this backend.
-func Entry() backend.Entry { return backend.Entry{Name: Name, Open: Open, Probe: Probe} }
+func Entry() backend.Entry { return backend.Entry{Name: Name, Open: Open, Probe: Probe, Stamps: true} }
 
 // Probe tells whether sendmmsg works here.
 func Probe() error {

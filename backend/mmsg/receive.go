@@ -26,7 +26,7 @@ func (r *Receiver) Poll(wait time.Duration, fn func(*backend.Packet)) (int, erro
 		return 0, waiting("ppoll", err)
 	}
 	if r.epoll < 0 && r.wait[0].Revents&unix.POLLERR != 0 {
-		r.errors(r.socks.FDs[0])
+		r.errors(r.socks.FDs[0], 0)
 	}
 	return r.take(fn)
 }
@@ -44,7 +44,7 @@ func (r *Receiver) take(fn func(*backend.Packet)) (int, error) {
 	for i := range max(n, 0) {
 		flow := int(r.ready[i].Fd)
 		if r.ready[i].Events&unix.EPOLLERR != 0 {
-			r.errors(r.socks.FDs[flow])
+			r.errors(r.socks.FDs[flow], flow)
 		}
 		seen, err := r.receive(flow, fn)
 		total += seen
@@ -58,6 +58,9 @@ func (r *Receiver) take(fn func(*backend.Packet)) (int, error) {
 func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (int, error) {
 	fd := r.socks.FDs[flow]
 	for range maxTries {
+		if r.kernel {
+			r.asked = r.now()
+		}
 		n, errno := sys.Recvmmsg(fd, r.msgs[:])
 		switch {
 		case errno == 0:
@@ -65,7 +68,7 @@ func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (int, error) {
 		case errno == unix.EAGAIN:
 			return 0, nil
 		case udpsock.MaybePending(errno):
-			r.errors(fd)
+			r.errors(fd, flow)
 		case errno != unix.EINTR:
 			return 0, fatal("recvmmsg", flow, errno)
 		}
@@ -74,29 +77,31 @@ func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (int, error) {
 }
 
 // errors empties an error queue that the Sender does not get round to, and that would end every wait at once.
-func (r *Receiver) errors(fd int) {
-	if r.events.Drain(fd) > 0 {
+func (r *Receiver) errors(fd, flow int) {
+	if r.events.Drain(fd, flow) > 0 {
 		r.socks.Hand.Give(&r.events)
 	}
 }
 
 func (r *Receiver) deliver(flow, n int, fn func(*backend.Packet)) (packets int) {
 	now := r.now()
-	var ahead int64 // of CLOCK_REALTIME, in which the kernel stamps, before CLOCK_MONOTONIC
-	if r.stamps {
-		ahead = sys.Realtime() - sys.Monotonic()
+	if r.stamps || r.kernel {
+		r.clock.Renew(now, r.now)
 	}
 	peer := r.socks.Peers[flow]
 	for i := range n {
 		h := &r.msgs[i].Hdr
 		payload := r.buffers[i*bufferBytes:][:r.msgs[i].Len]
 		p := &r.packet
-		p.Flow, p.At, p.Source = flow, now, udpsock.Source(r.names[i][:h.Namelen], peer)
+		p.Flow, p.At, p.Asked, p.Kernel, p.Source = flow, now, r.asked, 0, udpsock.Source(r.names[i][:h.Namelen], peer)
 		segment := len(payload)
 		if r.control != nil {
 			stamp, size := udpsock.ParseControl(r.control[i*controlBytes:][:h.Controllen])
+			if stamp != 0 {
+				p.Kernel = r.clock.Monotonic(stamp)
+			}
 			if stamp != 0 && r.stamps {
-				p.At = stamp - ahead
+				p.At = p.Kernel
 			}
 			if size > 0 {
 				segment = size

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
+	"blast/internal/clock"
 	"blast/internal/sys"
 	"blast/internal/udpsock"
 )
@@ -15,7 +16,7 @@ const (
 	// bufferBytes holds any datagram and any UDP_GRO aggregate. The odd cache lines keep the buffers' beginnings, which is all that
 	// short packets touch, out of one another's cache sets.
 	bufferBytes = 1<<16 + 3*64
-	// controlBytes holds a receive time and a segment size.
+	// controlBytes holds a receive time of either kind and a segment size.
 	controlBytes = 128
 )
 
@@ -34,7 +35,10 @@ type Receiver struct {
 	control []byte // nil without stamps and GRO
 
 	now    func() int64
-	stamps bool
+	stamps bool           // they are the receive time
+	clock  clock.Realtime // used with kernel times only
+	kernel bool           // Packet.Kernel and Packet.Asked are wanted
+	asked  int64          // when the last call began
 	packet backend.Packet
 	events udpsock.Events
 
@@ -46,8 +50,11 @@ type Receiver struct {
 var _ backend.Receiver = (*Receiver)(nil)
 
 func newReceiver(cfg *backend.Config, socks *udpsock.Sockets) (*Receiver, error) {
-	r := &Receiver{socks: socks, epoll: -1, now: cfg.Now, stamps: cfg.KernelStamp, buffers: make([]byte, vector*bufferBytes)}
-	if cfg.GRO || cfg.KernelStamp {
+	r := &Receiver{socks: socks, epoll: -1, now: cfg.Now, stamps: cfg.KernelStamp, kernel: socks.Hand.Stamps != nil, buffers: make([]byte, vector*bufferBytes)}
+	if r.kernel {
+		r.events.Keep(socks.Hand.Stamps, cfg.Now)
+	}
+	if cfg.GRO || cfg.KernelStamp || r.kernel {
 		r.control = make([]byte, vector*controlBytes)
 	}
 	for i := range r.msgs {

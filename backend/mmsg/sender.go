@@ -29,17 +29,23 @@ type Sender struct {
 	control [vector][]byte  // one UDP_SEGMENT message each; nil without trains
 
 	trains udpsock.Trains
+	stamps *udpsock.Stamps
+	asking bool // a message of the present run asks for stamps
 	events udpsock.Events
 	look   udpsock.Sweep
 	limits backend.Limits
 	closed bool
 }
 
-var _ backend.Sender = (*Sender)(nil)
+var (
+	_ backend.Sender  = (*Sender)(nil)
+	_ backend.Stamper = (*Sender)(nil)
+)
 
 func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limits) *Sender {
 	s := &Sender{socks: socks, stride: cfg.PayloadBytes, limits: limits, look: udpsock.NewSweep(socks.FDs)}
 	s.trains = udpsock.NewTrains(cfg, &s.limits)
+	s.stamps = udpsock.OpenStamps(cfg, socks.FDs, &socks.Hand, &s.events, &s.limits, vector)
 	s.limits.Batch = cfg.Batch
 	if cfg.Batch == 0 {
 		s.limits.Batch = max(defaultBatch, 4*s.limits.GSO)
@@ -107,12 +113,18 @@ func (s *Sender) send(from, end int) (int, verdict, error) {
 		if errno == 0 && n > 0 {
 			// A short count hides an error: of the next message, which the next call tells, or of an earlier packet, which only the error queue tells.
 			s.look.Suspect = s.look.Suspect || n < count-done
+			if s.asking {
+				s.asked(done, done+n)
+			}
 			done += n
 			tries = 0
 			continue
 		}
 		tries++
-		if s.pending(fd, errno) && tries <= maxTries/2 {
+		if slot := &s.slots[s.first[done]]; s.stamps.Wants(slot) {
+			s.stamps.Refused(slot)
+		}
+		if s.pending(fd, flow, errno) && tries <= maxTries/2 {
 			continue
 		}
 		slot := s.first[done]
@@ -137,13 +149,25 @@ func (s *Sender) send(from, end int) (int, verdict, error) {
 	return s.first[count], carryOn, nil
 }
 
+// asked notes the accepted messages that asked for stamps.
+func (s *Sender) asked(from, to int) {
+	for m := from; m < to; m++ {
+		if slot := &s.slots[s.first[m]]; s.stamps.Wants(slot) {
+			s.stamps.Sent(slot)
+		}
+	}
+}
+
+// TakeStamps implements backend.Stamper.
+func (s *Sender) TakeStamps(into []backend.Stamp) int { return s.stamps.Take(into) }
+
 // pending tells whether errno may belong to an earlier packet. If so the error queue, which says for sure, is emptied into the
 // events; where it had no room for the error, errno itself counts when nothing but ICMP makes it.
-func (s *Sender) pending(fd int, errno syscall.Errno) bool {
+func (s *Sender) pending(fd, flow int, errno syscall.Errno) bool {
 	if !udpsock.MaybePending(errno) {
 		return false
 	}
-	if s.events.Drain(fd) == 0 {
+	if s.events.Drain(fd, flow) == 0 {
 		if answer, _ := backend.Classify(errno); answer == backend.AnswerRetry {
 			s.events.Note(errno)
 		}
@@ -154,6 +178,7 @@ func (s *Sender) pending(fd int, errno syscall.Errno) bool {
 // build lays the slots of one flow, from the given one on, out as messages: at most vector, at most up to end.
 func (s *Sender) build(from, end, flow int) (count int) {
 	i := from
+	s.asking = false
 	for count < vector && i < end && s.slots[i].Flow == flow {
 		segments, bytes := s.trains.Length(s.slots[i:end], flow)
 		s.first[count] = i
@@ -164,6 +189,11 @@ func (s *Sender) build(from, end, flow int) (count int) {
 			sys.PutSegment(s.control[count], s.slots[i].Len)
 			h.Control = &s.control[count][0]
 			h.SetControllen(len(s.control[count]))
+		} else if slot := &s.slots[i]; s.stamps.Wants(slot) {
+			request := s.stamps.Request(count, slot.Stamp)
+			h.Control = &request[0]
+			h.SetControllen(len(request))
+			s.asking = true
 		}
 		i += segments
 		count++
@@ -196,6 +226,7 @@ func (s *Sender) gather(h *unix.Msghdr, slot, segments, bytes int) {
 func (s *Sender) Reap() backend.Completions {
 	if !s.closed {
 		s.look.Round(&s.events)
+		s.stamps.Round(&s.events, s.socks.FDs)
 	}
 	s.socks.Hand.Collect(&s.events)
 	return backend.Completions{Events: s.events.Take()}

@@ -116,7 +116,7 @@ func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (packets int, err
 
 // errors empties an error queue that the Sender does not get round to, and that would end every wait at once.
 func (r *Receiver) errors(flow int) {
-	if r.events.Drain(r.conns.fds[flow]) > 0 {
+	if r.events.Drain(r.conns.fds[flow], flow) > 0 {
 		r.conns.hand.Give(&r.events)
 	}
 }

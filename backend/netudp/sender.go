@@ -112,7 +112,7 @@ func (s *Sender) pending(flow int) bool {
 	if !udpsock.MaybePending(s.errno) {
 		return false
 	}
-	if s.events.Drain(s.conns.fds[flow]) == 0 {
+	if s.events.Drain(s.conns.fds[flow], flow) == 0 {
 		if answer, _ := backend.Classify(s.errno); answer == backend.AnswerRetry {
 			s.events.Note(s.errno)
 		}

@@ -246,7 +246,7 @@ func (o *outcome) collect(t testing.TB, list []backend.Offload) {
 	if o.replies, err = o.receiver.Books(); err != nil {
 		t.Fatal(err)
 	}
-	if o.unseen, err = o.receiver.Unseen(0, 0, o.books[0].Next); err != nil {
+	if o.unseen, err = o.receiver.Unseen(0, 0, o.books[0].Next, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, now := range []int64{sys.Monotonic(), math.MaxInt64} {

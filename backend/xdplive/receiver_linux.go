@@ -17,7 +17,7 @@ type receiver struct {
 var _ backend.OffloadReceiver = (*receiver)(nil)
 
 func newReceiver(device *live.Interface, cfg backend.ReceiverConfig) (*receiver, error) {
-	c := live.ReceiverConfig{Ports: cfg.Ports, Epoch: cfg.Epoch, Timeout: cfg.Timeout, Interval: cfg.Interval}
+	c := live.ReceiverConfig{Ports: cfg.Ports, Epoch: cfg.Epoch, Timeout: cfg.Timeout, Interval: cfg.Interval, Tell: live.Kinds(cfg.Tell)}
 	for _, s := range cfg.Shares {
 		c.Shares = append(c.Shares, live.Share(s))
 	}
@@ -56,8 +56,14 @@ func (r *receiver) Books() ([]backend.ReceiverBooks, error) {
 	return list, nil
 }
 
-func (r *receiver) Unseen(worker int, from, to uint64) (uint64, error) {
-	return r.live.Unseen(worker, from, to)
+func (r *receiver) Unseen(worker int, from, to uint64, each func(seq uint64)) (uint64, error) {
+	return r.live.Unseen(worker, from, to, each)
+}
+
+func (r *receiver) Told(fn func(*backend.Reply)) (missed uint64, err error) {
+	return r.live.Told(func(e *live.Event) {
+		fn(&backend.Reply{Worker: uint16(e.Worker), Seq: e.Seq, Planned: e.Planned, Sent: e.Sent, Received: e.Received, Kinds: backend.ReplyKinds(e.Kinds)})
+	})
 }
 
 func (r *receiver) Mode() string {

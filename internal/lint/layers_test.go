@@ -55,6 +55,7 @@ var layers = []layer{
 	{"lab", plus(leaves, "engine/...", foundation, "serve/...", "verdict"), nil},
 	{"ladder", []string{"stats"}, none},
 	{"prove", plus(leaves, "verdict", foundation), nil},
+	{"agent", plus(leaves, foundation, "serve/...", "tuning/..."), nil},
 	{"live", []string{"stats"}, nil},
 	{"tcpstack/...", plus(leaves, foundation, "tcpstack/..."), nil},
 

@@ -51,7 +51,7 @@ type ErrorQueue struct {
 }
 
 // Next takes one entry off the error queue of a socket with IP_RECVERR or IPV6_RECVERR. It does not wait: EAGAIN says that the queue
-// is empty. An entry of another kind (a transmit timestamp) comes back as the zero SocketError. Taking the last ICMP entry
+// is empty. A transmit timestamp comes back with the origin SO_EE_ORIGIN_TIMESTAMPING: see Stamps. Taking the last ICMP entry
 // also clears the socket's pending error (net/core/skbuff.c sock_dequeue_err_skb).
 func (q *ErrorQueue) Next(fd int) (SocketError, syscall.Errno) {
 	q.msg = unix.Msghdr{Control: &q.control[0]}

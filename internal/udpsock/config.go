@@ -24,6 +24,7 @@ func Check(cfg *backend.Config) error {
 	refuse(cfg.GSO < 0, "trains of %d", cfg.GSO)
 	refuse(cfg.SendBuffer < 0 || cfg.ReceiveBuffer < 0, "socket buffers of %d and %d bytes", cfg.SendBuffer, cfg.ReceiveBuffer)
 	refuse(cfg.Receive && cfg.Now == nil, "receiving needs a clock")
+	refuse(cfg.Stamps && cfg.Now == nil, "stamps need a clock")
 	refuse(cfg.GRO && !cfg.Receive, "UDP_GRO without receiving")
 	refuse(cfg.KernelStamp && !cfg.Receive, "kernel receive times without receiving")
 	refuse(cfg.Interface != "", "interface %q: sockets leave the choice to the route", cfg.Interface)

@@ -28,6 +28,8 @@ func ParseControl(control []byte) (stamp int64, segment int) {
 		switch {
 		case level == unix.SOL_SOCKET && typ == unix.SCM_TIMESTAMPNS && len(data) >= 16:
 			stamp = int64(binary.NativeEndian.Uint64(data))*1e9 + int64(binary.NativeEndian.Uint64(data[8:]))
+		case level == unix.SOL_SOCKET && typ == unix.SCM_TIMESTAMPING:
+			stamp, _ = sys.ParseStamps(data)
 		case level == unix.IPPROTO_UDP && typ == unix.UDP_GRO && len(data) >= 4:
 			segment = int(int32(binary.NativeEndian.Uint32(data)))
 		}
