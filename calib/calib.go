@@ -60,6 +60,9 @@ type Config struct {
 	Fingerprint string
 	// Steal, if set, starts a meter of the CPU time taken away from cpus: read returns the share (0..1) since it was last called.
 	Steal func(cpus []int) (read func() float64, stop func())
+	// Explain, if set, names the wall behind the error of a row that could not be measured, in the words that go into the profile; "" where it
+	// knows none.
+	Explain func(error) string
 	// Progress, if set, is called from Run's goroutine when something begins or ends.
 	Progress func(Progress)
 }
@@ -214,7 +217,7 @@ func (c *calibrator) run(ctx context.Context) (*Profile, error) {
 			return p, fmt.Errorf("calibration: stopped after %d of %d rows: %w", i, len(cells), ctx.Err())
 		}
 		if err != nil {
-			p.fail(k, err)
+			p.fail(k, c.explained(err))
 			report(Progress{Stage: "done", Failure: err.Error()})
 			continue
 		}
@@ -226,6 +229,17 @@ func (c *calibrator) run(ctx context.Context) (*Profile, error) {
 		return p, ErrNothingMeasured
 	}
 	return p, nil
+}
+
+// explained is err with the wall behind it.
+func (c *calibrator) explained(err error) error {
+	if c.Explain == nil {
+		return err
+	}
+	if why := c.Explain(err); why != "" {
+		return fmt.Errorf("%w; %s", err, why)
+	}
+	return err
 }
 
 func (c *calibrator) outOfTime() string {

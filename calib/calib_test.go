@@ -146,6 +146,32 @@ func TestRunNothing(t *testing.T) {
 	}
 }
 
+// TestRunExplains: the wall behind a row that could not be measured stands behind its reason.
+func TestRunExplains(t *testing.T) {
+	full := errors.New("socket: too many open files")
+	c := newMachine(0).calibrator(Config{Candidates: candidatesOfTest()[:2], Explain: func(err error) string {
+		if errors.Is(err, full) {
+			return "wall: open files"
+		}
+		return ""
+	}}, nil)
+	c.open = func(_ context.Context, k cell) (rig, error) {
+		if k.Entry.Name == "net" {
+			return nil, errors.New("something else")
+		}
+		return nil, full
+	}
+	p, _ := c.run(context.Background())
+	for _, f := range p.Failed {
+		if want := map[string]string{"sendmmsg": full.Error() + "; wall: open files", "net": "something else"}[f.Backend]; !strings.HasSuffix(f.Reason, want) {
+			t.Errorf("%s: reason %q, want %q", f.Backend, f.Reason, want)
+		}
+	}
+	if len(p.Failed) < 2 {
+		t.Errorf("%d rows failed", len(p.Failed))
+	}
+}
+
 func TestConfigRefused(t *testing.T) {
 	good := Config{Candidates: candidatesOfTest(), CPUs: []int{0, 1}}
 	for name, change := range map[string]func(*Config){

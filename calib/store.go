@@ -35,6 +35,18 @@ func (s Store) Path(fingerprint string) string {
 	return filepath.Join(s.Dir, "calibration-"+fingerprint+".json")
 }
 
+// Writable says whether Save would find a place: it makes Dir, and a file there that it removes again.
+func (s Store) Writable() error {
+	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	temp, err := os.CreateTemp(s.Dir, ".calibration.*")
+	if err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	return errors.Join(temp.Close(), os.Remove(temp.Name()))
+}
+
 // Save writes p in place of an earlier profile of the same fingerprint: whole or not at all, also when the machine stops meanwhile.
 func (s Store) Save(p *Profile) (err error) {
 	defer func() {

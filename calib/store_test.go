@@ -75,6 +75,16 @@ func TestStoreUnwritable(t *testing.T) {
 	if err := (Store{Dir: filepath.Join(file, "blast")}).Save(sample()); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("error %v, want one that names %s", err, file)
 	}
+	if err := (Store{Dir: filepath.Join(file, "blast")}).Writable(); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("beforehand: error %v, want one that names %s", err, file)
+	}
+	s := Store{Dir: filepath.Join(t.TempDir(), "not", "there", "yet")}
+	if err := s.Writable(); err != nil {
+		t.Error(err)
+	}
+	if files, err := os.ReadDir(s.Dir); err != nil || len(files) != 0 {
+		t.Errorf("asking leaves %v behind, %v", files, err)
+	}
 }
 
 func TestDefaultStore(t *testing.T) {

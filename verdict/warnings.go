@@ -48,7 +48,7 @@ func (j *judge) warnPlan() {
 func (j *judge) warnBackend() {
 	b := &j.r.Backend
 	if b.Name == "af_xdp" && !b.ZeroCopy {
-		j.warning(WarnCopyMode, "af_xdp runs in copy mode (%s): the kernel copies each packet, and sendmmsg may be as fast", b.Mode)
+		j.warning(WarnCopyMode, "af_xdp runs in copy mode (%s): the kernel copies each packet. That may still be faster than sockets (blast calibrate compares them), but not what a driver with zero-copy would give", b.Mode)
 	}
 	if n := j.r.Events["copied"]; n > 0 {
 		j.warning(WarnCopyMode, "zero-copy was asked for, and the kernel copied %s packets all the same", stats.FormatCount(n))

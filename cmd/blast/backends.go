@@ -91,12 +91,16 @@ func chooseAuto(table []backend.Entry, preferred string) (backend.Entry, string,
 		err := b.Probe()
 		if err == nil {
 			reason := "it works here and no calibration says otherwise"
-			if b.Name == preferred {
+			switch preferred {
+			case "":
+			case b.Name:
 				reason = "this host's calibration recommends it"
+			default:
+				reason = "it is the first of the others that works here"
 			}
 			return b, strings.Join(append(why, reason), "; "), nil
 		}
-		why = append(why, fmt.Sprintf("not %s: %v", b.Name, err))
+		why = append(why, fmt.Sprintf("not %s: %s", b.Name, strings.TrimSuffix(err.Error(), ": "+errors.ErrUnsupported.Error())))
 	}
 	return backend.Entry{}, "", fmt.Errorf("no backend works here: %s", strings.Join(why, "; "))
 }

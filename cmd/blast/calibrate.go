@@ -81,21 +81,13 @@ func runCalibrate(ctx context.Context, f calibrateFlags) error {
 	if err != nil {
 		return usage(err)
 	}
-	store, err := calib.DefaultStore()
+	store, err := writableStore()
 	if err != nil {
 		return usage(err)
 	}
-	end, err := f.throughFrames(&cfg)
-	if err != nil {
-		return usage(err)
-	}
-	progress, done := calibrateLine()
-	cfg.Progress = progress
-	p, err := calib.Run(ctx, cfg)
-	done()
-	err = errors.Join(err, end())
+	p, err := f.measure(ctx, cfg)
 	if p == nil {
-		return usage(err)
+		return usage(explainWall(err))
 	}
 	show := p.Text
 	if f.asJSON {
@@ -114,9 +106,43 @@ func runCalibrate(ctx context.Context, f calibrateFlags) error {
 	return nil
 }
 
+// writableStore is where calibrations are kept, known to take one before the minutes that making it costs.
+func writableStore() (calib.Store, error) {
+	store, err := calib.DefaultStore()
+	if err != nil {
+		return store, err
+	}
+	if err := store.Writable(); err != nil {
+		return store, fmt.Errorf("%w; set XDG_STATE_HOME to a directory that takes files", err)
+	}
+	return store, nil
+}
+
+// measure makes the calibration of cfg, with its progress on a terminal, and stores nothing. p is nil when it could not begin; with an error
+// beside it, it holds what was measured until then.
+func (f *calibrateFlags) measure(ctx context.Context, cfg calib.Config) (p *calib.Profile, err error) {
+	end, err := f.throughFrames(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	progress, done := calibrateLine()
+	cfg.Progress = progress
+	p, err = calib.Run(ctx, cfg)
+	done()
+	return p, errors.Join(err, end())
+}
+
+// wallText names the wall behind an error in a sentence; "" where there is none.
+func wallText(err error) string {
+	if met, ok := (tuning.Reader{}).NameWall(err); ok {
+		return "wall: " + met.Name + "; past it: " + met.Remedy
+	}
+	return ""
+}
+
 // config makes a calibration of the flags.
 func (f *calibrateFlags) config() (calib.Config, error) {
-	cfg := calib.Config{Payloads: f.payloads, Workers: f.workers, Budget: f.budget, Quick: f.quick, Steal: stealOf}
+	cfg := calib.Config{Payloads: f.payloads, Workers: f.workers, Budget: f.budget, Quick: f.quick, Steal: stealOf, Explain: wallText}
 	iface := loopback
 	if f.against != "" {
 		var err error

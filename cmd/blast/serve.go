@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -50,12 +51,8 @@ listen address, so that it is nobody's reflector.
 			if cfg.Mode, err = serve.ParseMode(mode); err != nil {
 				return usage(err)
 			}
-			for _, text := range listen {
-				a, err := netip.ParseAddrPort(text)
-				if err != nil {
-					return usagef("listen %q: want ADDR:PORT, such as 127.0.0.1:9000 or [::]:9000: %w", text, err)
-				}
-				cfg.Listen = append(cfg.Listen, a)
+			if cfg.Listen, err = listenAddrs(listen); err != nil {
+				return usage(err)
 			}
 			for _, text := range allow {
 				p, err := netip.ParsePrefix(text)
@@ -66,6 +63,9 @@ listen address, so that it is nobody's reflector.
 			}
 			if cfg.CPUs, err = serveCPUs(cpus); err != nil {
 				return usage(err)
+			}
+			if cfg.Workers < 1 || cfg.Workers > 256 {
+				return usagef("workers %d: want 1 to 256", cfg.Workers)
 			}
 			if inKernel && (queued || cfg.Workers > 1 || cfg.GRO || cfg.CPUs != nil) {
 				return usagef("--xdp serves on whatever CPU a packet comes to: leave --servers, --workers, --cpus and --gro out")
@@ -110,12 +110,55 @@ func serveCPUs(text string) ([]int, error) {
 	return list, checkCPUs(text, list, usable)
 }
 
+// listenAddrs parses --listen.
+func listenAddrs(list []string) ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	for _, text := range list {
+		a, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return nil, fmt.Errorf("listen %q: want ADDR:PORT, such as 127.0.0.1:9000%s", text, listenInstead(text))
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// listenInstead says what would be an address to listen on in place of text.
+func listenInstead(text string) string {
+	host, port, err := net.SplitHostPort(text)
+	switch {
+	case digits(text):
+		return fmt.Sprintf("; for peers on this host 127.0.0.1:%s, for peers elsewhere too 0.0.0.0:%s or [::]:%s", text, text, text)
+	case err == nil && host == "":
+		return fmt.Sprintf("; for peers on this host 127.0.0.1:%s, for peers elsewhere too 0.0.0.0:%s or [::]:%s", port, port, port)
+	case err == nil:
+		return fmt.Sprintf("; an address and no name, and a port from 0 to 65535. For this host: 127.0.0.1:%s", port)
+	}
+	return " or [::1]:9000"
+}
+
+// explainListen adds what is in the way of listening, and how to get past it.
+func explainListen(err error) error {
+	wall, past := "", ""
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		wall, past = "EADDRINUSE: another process listens there", "another port, or 0 and the kernel chooses one; ss -ulpn says who it is"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		wall, past = "EADDRNOTAVAIL: no interface of this host has that address", "ip address lists those it has; 0.0.0.0 and [::] are all of them"
+	case errors.Is(err, syscall.EACCES):
+		wall, past = "EACCES: low ports are for root", "a port from 1024 on, or CAP_NET_BIND_SERVICE"
+	default:
+		return explainWall(err)
+	}
+	return fmt.Errorf("%w\n  wall: %s\n  past it: %s", err, wall, past)
+}
+
 // runServe serves until ctx ends.
 func runServe(ctx context.Context, cfg serve.Config) error {
 	prepareProcess(cfg.Workers * len(cfg.Listen))
 	srv, err := serve.Listen(cfg)
 	if err != nil {
-		return usage(err)
+		return usage(explainListen(err))
 	}
 	defer srv.Close()
 	announce := func() { fmt.Printf("%s%s for peers in %s\n", listening(srv.Addrs()), cfg.Mode, prefixes(srv.Allow())) }
@@ -129,7 +172,7 @@ func runServe(ctx context.Context, cfg serve.Config) error {
 func runServeXDP(ctx context.Context, cfg serve.XDPConfig) error {
 	srv, err := serve.ListenXDP(cfg)
 	if err != nil {
-		return usage(err)
+		return usage(explainListen(err))
 	}
 	defer srv.Close()
 	announce := func() {

@@ -114,7 +114,7 @@ func (f *queueFlags) run(ctx context.Context, shared *serve.Config) error {
 	prepareProcess(1)
 	srv, err := serve.ListenQueue(cfg)
 	if err != nil {
-		return usage(err)
+		return usage(explainListen(err))
 	}
 	defer srv.Close()
 	announce := func() {

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"blast/pace"
 )
 
 // resolve turns HOST:PORT arguments into addresses. A name with addresses of both families gives the first of the wanted family,
@@ -19,24 +22,78 @@ func resolve(ctx context.Context, targets []string, family string) ([]netip.Addr
 	var out []netip.AddrPort
 	for _, t := range targets {
 		host, portText, err := net.SplitHostPort(t)
-		if err != nil {
-			return nil, fmt.Errorf("target %q: want HOST:PORT, such as 10.0.0.1:9000 or [::1]:9000: %w", t, err)
+		if err != nil || host == "" {
+			return nil, fmt.Errorf("target %q: want HOST:PORT, such as 10.0.0.1:9000 or [::1]:9000%s", t, repair(t))
 		}
 		port, err := strconv.ParseUint(portText, 10, 16)
 		if err != nil || port == 0 {
-			return nil, fmt.Errorf("target %q: port %q: want 1 to 65535", t, portText)
+			return nil, fmt.Errorf("target %q: port %q: want a number from 1 to 65535%s", t, portText, severalPorts(host, portText))
 		}
 		addrs, err := lookup(ctx, host)
 		if err != nil {
-			return nil, fmt.Errorf("target %q: unknown host: %w", t, err)
+			return nil, fmt.Errorf("target %q: unknown host; an address such as 10.0.0.1:%s needs no name: %w", t, portText, err)
 		}
 		addr, ok := pick(addrs, family)
 		if !ok {
 			return nil, fmt.Errorf("target %q: none of its addresses %v is IPv%s", t, addrs, family)
 		}
+		if err := sendable(addr); err != nil {
+			return nil, fmt.Errorf("target %q: %w", t, err)
+		}
 		out = append(out, netip.AddrPortFrom(addr, uint16(port)))
 	}
 	return out, nil
+}
+
+// repair says how a target that is no HOST:PORT would be one; "" where that is anybody's guess.
+func repair(t string) string {
+	if _, rest, ok := strings.Cut(t, "://"); ok {
+		rest, _, _ = strings.Cut(rest, "/")
+		return "; write " + rest + ", without a scheme or path"
+	}
+	if strings.Contains(t, ",") {
+		return "; write several targets with spaces between them: " + strings.ReplaceAll(t, ",", " ")
+	}
+	if a, err := netip.ParseAddr(strings.Trim(t, "[]")); err == nil && a.Is4() {
+		return "; which port of " + t + "?"
+	} else if err == nil {
+		// 2001:db8::1:9000 is an address too: whether the end is a port cannot be told.
+		likely := fmt.Sprintf("[%s]:PORT", a)
+		if i := strings.LastIndexByte(t, ':'); !strings.HasPrefix(t, "[") && i > 0 && !strings.HasSuffix(t[:i], ":") && digits(t[i+1:]) {
+			likely = fmt.Sprintf("[%s]:%s, or %s", t[:i], t[i+1:], likely)
+		}
+		return "; an IPv6 address stands in brackets before its port: " + likely
+	}
+	if host, port, err := net.SplitHostPort(t); err == nil && host == "" {
+		return "; for this host: 127.0.0.1:" + port
+	}
+	if _, err := pace.ParseRate(t); err == nil {
+		return "; a rate is given with --rate " + t
+	}
+	if !strings.Contains(t, ":") {
+		return "; there is no port"
+	}
+	return ""
+}
+
+// severalPorts explains a range where a port should be.
+func severalPorts(host, port string) string {
+	from, to, ok := strings.Cut(port, "-")
+	if !ok || !digits(from) || !digits(to) {
+		return ""
+	}
+	return fmt.Sprintf("; name each target: %s %s ...", net.JoinHostPort(host, from), net.JoinHostPort(host, to))
+}
+
+// sendable refuses the two addresses that nobody can be sent to at.
+func sendable(a netip.Addr) error {
+	switch {
+	case a.IsUnspecified():
+		return errors.New("that is the address that servers listen on, not one to send to; this host is 127.0.0.1 or [::1]")
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return errors.New("that is everybody on the network; blast does not broadcast")
+	}
+	return nil
 }
 
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {

@@ -44,6 +44,8 @@ type udpPlan struct {
 	shard, shards int
 	template      *packet.Template
 
+	page metricsPage // nil without --metrics
+
 	manyInterfaces bool
 	placed         *placed // what --align did, and what it could not
 
@@ -75,7 +77,11 @@ func (f *udpFlags) plan(ctx context.Context, args []string) (*udpPlan, error) {
 func (f *udpFlags) checkTargets(p *udpPlan, targets []netip.AddrPort) error {
 	for _, t := range targets {
 		if public(t.Addr()) && !f.authorized {
-			return fmt.Errorf("target %s is a public address; if you are allowed to load it, say so with --authorized", t)
+			kind := "public"
+			if t.Addr().IsMulticast() {
+				kind = "multicast"
+			}
+			return fmt.Errorf("target %s is a %s address; if you are allowed to load it, say so with --authorized", t, kind)
 		}
 		iface, _, _, err := tuning.InterfaceFor(t.Addr())
 		if err != nil {
