@@ -15,7 +15,7 @@ type Names struct {
 	// Late had their reply after the timeout, Duplicate had more than one (and are named once for each that was too many), Reordered had it behind that
 	// of a later slot of their flow.
 	Late, Duplicate, Reordered []Name
-	// Unnamed is the number of names beyond a million of each worker and fate.
+	// Unnamed is the number of names beyond a million of each worker and fate, and of replies that an in-kernel receiver had no room to tell.
 	Unnamed uint64
 }
 

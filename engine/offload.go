@@ -23,6 +23,7 @@ type offloading struct {
 	Config
 	workers  []offloaded
 	receiver backend.OffloadReceiver // nil without Echo
+	names    *told
 	payload  int
 	ipv6     bool
 	unpaced  bool
@@ -88,9 +89,8 @@ func RunOffload(ctx context.Context, cfg Config, open backend.OpenOffload) (*sta
 
 // prepare describes every worker's share.
 func (r *offloading) prepare() error {
-	if r.Model != ModelOpen || r.MaxInFlight > 0 || r.Names != nil {
-		return fmt.Errorf("load model: the in-kernel engine sends by plan alone and counts fates without naming slots; closed, blocking and capped load "+
-			"and names need another backend: %w", errors.ErrUnsupported)
+	if r.Model != ModelOpen || r.MaxInFlight > 0 {
+		return fmt.Errorf("load model: the in-kernel engine sends by plan alone; closed, blocking and capped load need another backend: %w", errors.ErrUnsupported)
 	}
 	_, r.unpaced = r.Schedule.(pace.Unpaced)
 	r.payload = r.Backend.PayloadBytes
@@ -188,6 +188,8 @@ func (r *offloading) open(open backend.OpenOffload) error {
 	}
 	if !r.Echo {
 		receive = nil
+	} else {
+		r.names = newTold(r.Names, len(r.workers), receive)
 	}
 	list, receiver, err := open(cfgs, receive)
 	if err != nil {
@@ -371,7 +373,7 @@ func (r *offloading) collect(now int64) error {
 			row.replied += v.Replied
 			addErr = errors.Join(addErr, merge(v.Latency, &r.latency, row.latency), merge(v.Service, &r.service), merge(v.Server, &r.server))
 		})
-		if err := errors.Join(err, addErr); err != nil {
+		if err := errors.Join(err, addErr, r.names.read(r.receiver)); err != nil {
 			return fmt.Errorf("receiver: %w", err)
 		}
 	}
@@ -485,16 +487,20 @@ func (r *offloading) ledger() (stats.Ledger, error) {
 func (r *offloading) unreplied(i int, b *backend.ReceiverBooks, l *stats.Ledger) error {
 	w := &r.workers[i]
 	lost := w.books.Sent - min(b.Unique, w.books.Sent)
-	flying := uint64(0)
-	if !r.unpaced && lost > 0 {
-		cut := w.config.First + w.cursor.DueBy(r.drained-int64(r.Timeout)-r.start)
-		if cut < w.books.Next {
-			n, err := r.receiver.Unseen(i, cut, w.books.Next)
-			if err != nil {
-				return fmt.Errorf("receiver: %w", err)
-			}
-			flying = min(n, lost)
+	flying, cut := uint64(0), w.books.Next
+	if !r.unpaced {
+		cut = min(w.config.First+w.cursor.DueBy(r.drained-int64(r.Timeout)-r.start), cut)
+	}
+	if lost > 0 && cut < w.books.Next {
+		n, err := r.receiver.Unseen(i, cut, w.books.Next, nil)
+		if err != nil {
+			return fmt.Errorf("receiver: %w", err)
 		}
+		flying = min(n, lost)
+	}
+	unsent := w.books.Next - min(w.books.Next, w.config.First+w.books.Sent)
+	if err := r.names.unreplied(r.receiver, i, w.config.First, cut, w.books.Next, nil, unsent); err != nil {
+		return fmt.Errorf("receiver: %w", err)
 	}
 	if flying > 0 {
 		if wait := max(r.drained-r.end(), 0); l.InFlight == 0 || wait < l.InFlightAtLeastNS {
@@ -559,7 +565,7 @@ func (r *offloading) granted() stats.Backend {
 	b := stats.Backend{Mode: l.Mode, GSO: 1, Batch: l.Batch, Notes: []string{}}
 	if r.receiver != nil {
 		b.Mode += "; replies by " + r.receiver.Mode()
-		b.Notes = append(b.Notes, r.receiver.Notes()...)
+		b.Notes = append(append(b.Notes, r.receiver.Notes()...), r.names.give(r.Names)...)
 	}
 	for i := range r.workers {
 		for _, note := range r.workers[i].Limits().Notes {

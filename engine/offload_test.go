@@ -92,12 +92,15 @@ type fakeReplies struct {
 	closed int
 }
 
-func (f *fakeReplies) Begin(int64) error                                        { return nil }
-func (f *fakeReplies) Collect(int64, func(*backend.ReceiverInterval)) error     { return nil }
-func (f *fakeReplies) Books() ([]backend.ReceiverBooks, error)                  { return f.books, nil }
-func (f *fakeReplies) Unseen(worker int, from, to uint64) (n uint64, err error) { return f.unseen, nil }
-func (f *fakeReplies) Mode() string                                             { return "fake XDP" }
-func (f *fakeReplies) Notes() []string                                          { return nil }
+func (f *fakeReplies) Begin(int64) error                                    { return nil }
+func (f *fakeReplies) Collect(int64, func(*backend.ReceiverInterval)) error { return nil }
+func (f *fakeReplies) Books() ([]backend.ReceiverBooks, error)              { return f.books, nil }
+func (f *fakeReplies) Told(func(*backend.Reply)) (uint64, error)            { return 0, nil }
+func (f *fakeReplies) Unseen(_ int, from, to uint64, each func(uint64)) (n uint64, err error) {
+	return f.unseen, nil
+}
+func (f *fakeReplies) Mode() string    { return "fake XDP" }
+func (f *fakeReplies) Notes() []string { return nil }
 func (f *fakeReplies) Close() error {
 	f.closed++
 	return nil
@@ -218,7 +221,6 @@ func TestOffloadRefuses(t *testing.T) {
 		{"another source", func(c *Config) { c.Source = func(int) Source { return &Templated{} } }},
 		{"a closed model", func(c *Config) { c.Model, c.Echo, c.Schedule = ModelClosed, true, pace.Unpaced{} }},
 		{"a cap on what is in flight", func(c *Config) { c.MaxInFlight, c.Echo = 3, true }},
-		{"names", func(c *Config) { c.Names, c.Echo = &Names{}, true }},
 	} {
 		cfg := offloadConfig(t, 1000, time.Second)
 		c.change(&cfg)

@@ -16,6 +16,7 @@ import (
 type kernelReplies struct {
 	backend.OffloadReceiver
 	books []backend.ReceiverBooks
+	names *told
 	err   error // the first one of collecting
 }
 
@@ -27,8 +28,8 @@ func (c *Config) checkReplies() error {
 	if _, stamped := c.Source(0).(*Stamped); !c.Echo || !stamped {
 		return fmt.Errorf("receive in the kernel: replies are known there by our stamp alone; echo mode without a foreign payload, or receive on sockets: %w", errors.ErrUnsupported)
 	}
-	if c.Model != ModelOpen || c.MaxInFlight > 0 || c.Names != nil {
-		return fmt.Errorf("receive in the kernel: closed, blocking and capped load and names need each reply; receive on sockets: %w", errors.ErrUnsupported)
+	if c.Model != ModelOpen || c.MaxInFlight > 0 {
+		return fmt.Errorf("receive in the kernel: closed, blocking and capped load need each reply; receive on sockets: %w", errors.ErrUnsupported)
 	}
 	return nil
 }
@@ -50,11 +51,12 @@ func (r *run) openReplies() error {
 		}
 		cfg.Shares = append(cfg.Shares, backend.ReceiverShare{First: l.warmed, Limit: limit, Flows: len(l.flows)})
 	}
+	names := newTold(r.Names, len(r.lanes), &cfg)
 	receiver, err := r.Replies(cfg)
 	if err != nil {
 		return fmt.Errorf("receive in the kernel: %w", err)
 	}
-	r.kernel = &kernelReplies{OffloadReceiver: receiver}
+	r.kernel = &kernelReplies{OffloadReceiver: receiver, names: names}
 	return nil
 }
 
@@ -70,7 +72,7 @@ func (r *run) takeReplies(now int64) {
 		addErr = errors.Join(addErr, merge(v.Latency, &r.total.latency, &r.building.latency), merge(v.Service, &r.total.service), merge(v.Server, &r.total.server))
 		r.building.replied += v.Replied
 	})
-	k.err = errors.Join(err, addErr)
+	k.err = errors.Join(err, addErr, k.names.read(k.OffloadReceiver))
 }
 
 // drainReplies waits for the replies to what was sent.
@@ -112,9 +114,13 @@ func (r *run) kernelLedger(l *stats.Ledger) {
 			sent = w.completed.Sent - min(w.warmed, w.completed.Sent)
 		}
 		lost := sent - min(b.Unique, sent)
-		flying := uint64(0)
-		if cut := lane.warmed + lane.cursor.DueBy(r.drained-int64(r.Timeout)-r.start); !w.planless && lost > 0 && cut < w.nextSeq {
-			unseen, err := k.Unseen(i, cut, w.nextSeq)
+		flying, cut := uint64(0), w.nextSeq
+		if !w.planless {
+			cut = min(lane.warmed+lane.cursor.DueBy(r.drained-int64(r.Timeout)-r.start), w.nextSeq)
+		}
+		k.err = errors.Join(k.err, k.names.unreplied(k.OffloadReceiver, i, lane.warmed, cut, w.nextSeq, w.unsent.ring.has, w.givenUp()))
+		if lost > 0 && cut < w.nextSeq {
+			unseen, err := k.Unseen(i, cut, w.nextSeq, nil)
 			k.err = errors.Join(k.err, err)
 			unsent := w.unsent.before(w.nextSeq) - w.unsent.before(cut)
 			flying = min(unseen-min(unsent, unseen), lost)
@@ -128,6 +134,16 @@ func (r *run) kernelLedger(l *stats.Ledger) {
 	}
 }
 
+// givenUp is the number of slots that an asynchronous backend gave up after accepting them: they are among those without a reply, and
+// which ones they are, it does not say.
+func (w *worker) givenUp() uint64 {
+	n := w.completed.Dropped
+	for _, refused := range w.completed.Refused {
+		n += refused
+	}
+	return n
+}
+
 // closeReplies detaches the receiver and says in the result how replies were taken.
 func (r *run) closeReplies(res *stats.Result) error {
 	k := r.kernel
@@ -135,7 +151,7 @@ func (r *run) closeReplies(res *stats.Result) error {
 		return nil
 	}
 	res.Backend.Mode += "; replies by " + k.Mode()
-	res.Backend.Notes = append(res.Backend.Notes, k.Notes()...)
+	res.Backend.Notes = append(append(res.Backend.Notes, k.Notes()...), k.names.give(r.Names)...)
 	res.Little = &stats.Little{RatePPS: res.Rate.AchievedPPS, LatencyNS: int64(r.total.latency.Mean()), Unchecked: "replies are taken in the kernel, and packets in flight are not looked at"}
 	return errors.Join(k.err, k.Close())
 }

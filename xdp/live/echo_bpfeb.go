@@ -24,6 +24,10 @@ type echoCounts struct {
 	Peer       [4]uint32
 	Known      uint32
 	Pad        uint32
+	Touched    [5]uint64
+	Held       uint64
+	Vain       uint64
+	Untold     uint64
 }
 
 type echoEndpoint struct {
@@ -33,10 +37,35 @@ type echoEndpoint struct {
 	Pad  uint16
 }
 
+type echoHeld struct {
+	_     structs.HostLayout
+	Seq   uint64
+	Words uint32
+	Epoch uint32
+	Stamp [8]uint64
+}
+
+type echoLane struct {
+	_      structs.HostLayout
+	Addr   [4]uint32
+	Port   uint16
+	Worker uint16
+	Index  uint32
+}
+
 type echoPrefix struct {
 	_    structs.HostLayout
 	Bits uint32
 	Addr [4]uint32
+}
+
+type echoRun struct {
+	_        structs.HostLayout
+	Began    int64
+	Last     int64
+	Arrivals uint64
+	Answered uint64
+	Dropped  uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -45,11 +74,19 @@ type echoPrefix struct {
 const (
 	echoMapAllowed   = "allowed"
 	echoMapEndpoints = "endpoints"
+	echoMapLanes     = "lanes"
 	echoMapPorts     = "ports"
+	echoMapRuns      = "runs"
 	echoMapSelf      = "self"
 	echoMapTotals    = "totals"
+	echoMapTouches   = "touches"
 	echoProgAnswer   = "answer"
+	echoProgRepeat   = "repeat"
+	echoVarBELOW     = "BELOW"
+	echoVarFAULTY    = "FAULTY"
 	echoVarREDIRECT  = "REDIRECT"
+	echoVarREPEATS   = "REPEATS"
+	echoVarSEED      = "SEED"
 )
 
 // loadEcho returns the embedded CollectionSpec for echo.
@@ -95,6 +132,7 @@ type echoSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type echoProgramSpecs struct {
 	Answer *ebpf.ProgramSpec `ebpf:"answer"`
+	Repeat *ebpf.ProgramSpec `ebpf:"repeat"`
 }
 
 // echoMapSpecs contains maps before they are loaded into the kernel.
@@ -103,16 +141,23 @@ type echoProgramSpecs struct {
 type echoMapSpecs struct {
 	Allowed   *ebpf.MapSpec `ebpf:"allowed"`
 	Endpoints *ebpf.MapSpec `ebpf:"endpoints"`
+	Lanes     *ebpf.MapSpec `ebpf:"lanes"`
 	Ports     *ebpf.MapSpec `ebpf:"ports"`
+	Runs      *ebpf.MapSpec `ebpf:"runs"`
 	Self      *ebpf.MapSpec `ebpf:"self"`
 	Totals    *ebpf.MapSpec `ebpf:"totals"`
+	Touches   *ebpf.MapSpec `ebpf:"touches"`
 }
 
 // echoVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type echoVariableSpecs struct {
+	BELOW    *ebpf.VariableSpec `ebpf:"BELOW"`
+	FAULTY   *ebpf.VariableSpec `ebpf:"FAULTY"`
 	REDIRECT *ebpf.VariableSpec `ebpf:"REDIRECT"`
+	REPEATS  *ebpf.VariableSpec `ebpf:"REPEATS"`
+	SEED     *ebpf.VariableSpec `ebpf:"SEED"`
 }
 
 // echoObjects contains all objects after they have been loaded into the kernel.
@@ -137,18 +182,24 @@ func (o *echoObjects) Close() error {
 type echoMaps struct {
 	Allowed   *ebpf.Map `ebpf:"allowed"`
 	Endpoints *ebpf.Map `ebpf:"endpoints"`
+	Lanes     *ebpf.Map `ebpf:"lanes"`
 	Ports     *ebpf.Map `ebpf:"ports"`
+	Runs      *ebpf.Map `ebpf:"runs"`
 	Self      *ebpf.Map `ebpf:"self"`
 	Totals    *ebpf.Map `ebpf:"totals"`
+	Touches   *ebpf.Map `ebpf:"touches"`
 }
 
 func (m *echoMaps) Close() error {
 	return _EchoClose(
 		m.Allowed,
 		m.Endpoints,
+		m.Lanes,
 		m.Ports,
+		m.Runs,
 		m.Self,
 		m.Totals,
+		m.Touches,
 	)
 }
 
@@ -156,7 +207,11 @@ func (m *echoMaps) Close() error {
 //
 // It can be passed to loadEchoObjects or ebpf.CollectionSpec.LoadAndAssign.
 type echoVariables struct {
+	BELOW    *ebpf.Variable `ebpf:"BELOW"`
+	FAULTY   *ebpf.Variable `ebpf:"FAULTY"`
 	REDIRECT *ebpf.Variable `ebpf:"REDIRECT"`
+	REPEATS  *ebpf.Variable `ebpf:"REPEATS"`
+	SEED     *ebpf.Variable `ebpf:"SEED"`
 }
 
 // echoPrograms contains all programs after they have been loaded into the kernel.
@@ -164,11 +219,13 @@ type echoVariables struct {
 // It can be passed to loadEchoObjects or ebpf.CollectionSpec.LoadAndAssign.
 type echoPrograms struct {
 	Answer *ebpf.Program `ebpf:"answer"`
+	Repeat *ebpf.Program `ebpf:"repeat"`
 }
 
 func (p *echoPrograms) Close() error {
 	return _EchoClose(
 		p.Answer,
+		p.Repeat,
 	)
 }
 

@@ -160,10 +160,10 @@ func TestKernelWindow(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.why, diff, c.want)
 		}
 	}
-	if n, err := r.Unseen(0, far, far+10); err != nil || n != 9 {
+	if n, err := r.Unseen(0, far, far+10, nil); err != nil || n != 9 {
 		t.Errorf("unseen of worker 0, [far, far+10): %d, %v; want 9", n, err)
 	}
-	if n, err := r.Unseen(1, 0, 10); err != nil || n != 9 {
+	if n, err := r.Unseen(1, 0, 10, nil); err != nil || n != 9 {
 		t.Errorf("unseen of worker 1, [0, 10): %d, %v; want 9", n, err)
 	}
 	for _, c := range []struct {

@@ -23,6 +23,7 @@ type receiveCounts struct {
 	Stray     uint64
 	Warm      uint64
 	Contended uint64
+	Untold    uint64
 	Longest   int64
 }
 
@@ -66,6 +67,7 @@ type receiveShare struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	receiveMapEvents      = "events"
 	receiveMapHistograms  = "histograms"
 	receiveMapLanes       = "lanes"
 	receiveMapNewest      = "newest"
@@ -75,6 +77,7 @@ const (
 	receiveMapTallies     = "tallies"
 	receiveMapWindow      = "window"
 	receiveProgReceive    = "receive"
+	receiveVarTELL        = "TELL"
 	receiveVarWINDOW_LOG2 = "WINDOW_LOG2"
 	receiveVarWINDOW_MASK = "WINDOW_MASK"
 	receiveVarWORKERS     = "WORKERS"
@@ -129,6 +132,7 @@ type receiveProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type receiveMapSpecs struct {
+	Events     *ebpf.MapSpec `ebpf:"events"`
 	Histograms *ebpf.MapSpec `ebpf:"histograms"`
 	Lanes      *ebpf.MapSpec `ebpf:"lanes"`
 	Newest     *ebpf.MapSpec `ebpf:"newest"`
@@ -143,6 +147,7 @@ type receiveMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type receiveVariableSpecs struct {
+	TELL        *ebpf.VariableSpec `ebpf:"TELL"`
 	WINDOW_LOG2 *ebpf.VariableSpec `ebpf:"WINDOW_LOG2"`
 	WINDOW_MASK *ebpf.VariableSpec `ebpf:"WINDOW_MASK"`
 	WORKERS     *ebpf.VariableSpec `ebpf:"WORKERS"`
@@ -168,6 +173,7 @@ func (o *receiveObjects) Close() error {
 //
 // It can be passed to loadReceiveObjects or ebpf.CollectionSpec.LoadAndAssign.
 type receiveMaps struct {
+	Events     *ebpf.Map `ebpf:"events"`
 	Histograms *ebpf.Map `ebpf:"histograms"`
 	Lanes      *ebpf.Map `ebpf:"lanes"`
 	Newest     *ebpf.Map `ebpf:"newest"`
@@ -180,6 +186,7 @@ type receiveMaps struct {
 
 func (m *receiveMaps) Close() error {
 	return _ReceiveClose(
+		m.Events,
 		m.Histograms,
 		m.Lanes,
 		m.Newest,
@@ -195,6 +202,7 @@ func (m *receiveMaps) Close() error {
 //
 // It can be passed to loadReceiveObjects or ebpf.CollectionSpec.LoadAndAssign.
 type receiveVariables struct {
+	TELL        *ebpf.Variable `ebpf:"TELL"`
 	WINDOW_LOG2 *ebpf.Variable `ebpf:"WINDOW_LOG2"`
 	WINDOW_MASK *ebpf.Variable `ebpf:"WINDOW_MASK"`
 	WORKERS     *ebpf.Variable `ebpf:"WORKERS"`

@@ -22,6 +22,8 @@ type ReceiverConfig struct {
 	// Timeout is when a reply is late.
 	Timeout  time.Duration
 	Interval time.Duration
+	// Tell is which replies are told one by one, by Told; 0 = none, which costs nothing.
+	Tell Kinds
 }
 
 // Share is one worker: measured slots First to Limit, going round Flows flows.
@@ -54,6 +56,7 @@ type Receiver struct {
 	log2    int
 	cpus    int
 	window  *ebpf.Memory
+	told    *ring // nil when nothing is to be told
 
 	mu      sync.Mutex
 	start   int64
@@ -92,6 +95,11 @@ func NewReceiver(i *Interface, cfg ReceiverConfig) (_ *Receiver, err error) {
 	if err := r.fill(); err != nil {
 		return nil, err
 	}
+	if cfg.Tell != 0 {
+		if r.told, err = newRing(r.objects.Events); err != nil {
+			return nil, err
+		}
+	}
 	r.link, r.native, err = i.attach(r.objects.Receive)
 	return r, err
 }
@@ -112,7 +120,11 @@ func (r *Receiver) load() error {
 	if len(r.cfg.Shares) > 0 {
 		spec.Maps[receiveMapHistograms].MaxEntries = uint32(r.cpus * rotateReceive * kinds)
 	}
+	if r.cfg.Tell != 0 {
+		spec.Maps[receiveMapEvents].MaxEntries = toldBytes
+	}
 	for name, value := range map[string]uint32{
+		receiveVarTELL:    uint32(r.cfg.Tell),
 		receiveVarWORKERS: uint32(len(r.cfg.Shares)), receiveVarWINDOW_MASK: 1<<r.log2 - 1, receiveVarWINDOW_LOG2: uint32(r.log2),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
@@ -255,8 +267,8 @@ func (r *Receiver) Tally(worker int) (Tally, error) {
 	return t, nil
 }
 
-// Unseen counts the slots [from, to) of a worker that have no reply and are still in the window.
-func (r *Receiver) Unseen(worker int, from, to uint64) (uint64, error) {
+// Unseen counts the slots [from, to) of a worker that have no reply and are still in the window, and calls each, which may be nil, for every one.
+func (r *Receiver) Unseen(worker int, from, to uint64, each func(seq uint64)) (uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	size := uint64(1) << r.log2
@@ -285,7 +297,11 @@ func (r *Receiver) Unseen(worker int, from, to uint64) (uint64, error) {
 		case held>>32 > generation:
 			mask = 0
 		}
-		n += uint64(bits.OnesCount32(mask &^ seen))
+		mask &^= seen
+		n += uint64(bits.OnesCount32(mask))
+		for ; each != nil && mask != 0; mask &= mask - 1 {
+			each(base + uint64(bits.TrailingZeros32(mask)))
+		}
 	}
 	return n, nil
 }
@@ -302,5 +318,5 @@ func (r *Receiver) Close() error {
 	if r.link != nil {
 		err = r.link.Close()
 	}
-	return errors.Join(err, r.objects.Close())
+	return errors.Join(err, r.told.close(), r.objects.Close())
 }

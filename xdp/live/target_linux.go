@@ -18,18 +18,36 @@ type TargetConfig struct {
 	Echo bool
 	// Allow are the peers served; others are counted and their datagrams swallowed.
 	Allow []netip.Prefix
+	// Faults, if set, make some requests fare badly.
+	Faults *TargetFaults
 }
 
 // TargetCounts is what a target saw, in datagrams but for Bytes of payload. Unfinished ones were too long for their missing checksum to be
-// computed, and not answered.
+// computed, and not answered. Of requests with a fault, Held wait or have waited to be overtaken, Vain were to and were not, since another
+// of their flow was waiting, and Untold could not be named.
 type TargetCounts struct {
 	Received, Bytes, Denied, Replied, Malformed, Unfinished uint64
+	Held, Vain, Untold                                      uint64
+}
+
+func (t *TargetCounts) add(c *echoCounts) {
+	t.Received += c.Received
+	t.Bytes += c.Bytes
+	t.Denied += c.Denied
+	t.Replied += c.Replied
+	t.Malformed += c.Malformed
+	t.Unfinished += c.Unfinished
+	t.Held += c.Held
+	t.Vain += c.Vain
+	t.Untold += c.Untold
 }
 
 // Target answers UDP datagrams in the XDP program of an interface. Its methods may be called from any thread.
 type Target struct {
 	objects echoObjects
 	link    link.Link
+	second  link.Link // of the program behind the driver, where there is one
+	touches *ring     // nil without faults
 	native  bool
 
 	mu     sync.Mutex
@@ -45,10 +63,13 @@ func NewTarget(i *Interface, cfg TargetConfig) (_ *Target, err error) {
 			err = errors.Join(explain(err), t.Close())
 		}
 	}()
-	if err := t.load(i); err != nil {
+	if err := t.load(i, cfg.Faults); err != nil {
 		return nil, err
 	}
 	if err := t.fill(&cfg); err != nil {
+		return nil, err
+	}
+	if err := t.behind(i, cfg.Faults); err != nil {
 		return nil, err
 	}
 	t.link, t.native, err = i.attach(t.objects.Answer)
@@ -56,7 +77,7 @@ func NewTarget(i *Interface, cfg TargetConfig) (_ *Target, err error) {
 }
 
 // load loads the program in the form that the interface needs.
-func (t *Target) load(i *Interface) error {
+func (t *Target) load(i *Interface, faults *TargetFaults) error {
 	spec, err := loadEcho()
 	if err != nil {
 		return fmt.Errorf("read program: %w", err)
@@ -67,6 +88,9 @@ func (t *Target) load(i *Interface) error {
 	}
 	if err := spec.Variables[echoVarREDIRECT].Set(redirect); err != nil {
 		return fmt.Errorf("constant %s: %w", echoVarREDIRECT, err)
+	}
+	if err := faults.suffer(spec); err != nil {
+		return err
 	}
 	if err := spec.LoadAndAssign(&t.objects, nil); err != nil {
 		return fmt.Errorf("load program: %w", err)
@@ -145,8 +169,8 @@ func (t *Target) Counts() ([]TargetCounts, error) {
 		return nil, fmt.Errorf("read counts: %w", err)
 	}
 	list := make([]TargetCounts, len(perCPU))
-	for i, c := range perCPU {
-		list[i] = TargetCounts{c.Received, c.Bytes, c.Denied, c.Replied, c.Malformed, c.Unfinished}
+	for i := range perCPU {
+		list[i].add(&perCPU[i])
 	}
 	return list, nil
 }
@@ -160,20 +184,17 @@ func (t *Target) Close() error {
 	}
 	t.closed = true
 	var errs []error
-	if t.link != nil {
-		errs = append(errs, t.link.Close())
+	for _, l := range []link.Link{t.link, t.second} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
 	}
 	if t.objects.Totals != nil {
 		var perCPU []echoCounts
 		errs = append(errs, t.objects.Totals.Lookup(uint32(0), &perCPU))
-		for _, c := range perCPU {
-			t.last.Received += c.Received
-			t.last.Bytes += c.Bytes
-			t.last.Denied += c.Denied
-			t.last.Replied += c.Replied
-			t.last.Malformed += c.Malformed
-			t.last.Unfinished += c.Unfinished
+		for i := range perCPU {
+			t.last.add(&perCPU[i])
 		}
 	}
-	return errors.Join(append(errs, t.objects.Close())...)
+	return errors.Join(append(errs, t.touches.close(), t.objects.Close())...)
 }

@@ -2,7 +2,7 @@
  * datagrams that come from a target's own address and port, are counted and dropped. Everything else passes. */
 #include "parse.h"
 
-enum { BPF_MAP_TYPE_HASH = 1 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_LRU_HASH = 9 };
 enum { SINK = 1, ECHO = 2 };
 
 /* veth hands on what a program answers with XDP_TX only to a peer with a program of its own (veth_xdp_flush looks at xdp_prog, Linux
@@ -11,6 +11,13 @@ volatile const u32 REDIRECT = 0;
 
 #define SUM_WORDS 400 /* 4 bytes each: the largest datagram whose checksum is finished here */
 
+/* Faults: what becomes of a request is decided by its worker and number alone, as in serve.Faults. BELOW are the shares of drop, dropped
+ * reply, reorder and duplicate, added up, of 2^53. */
+enum { NONE, DROP, DROP_REPLY, REORDER, DUPLICATE, FAULTS };
+volatile const u32 FAULTY = 0;
+volatile const u32 REPEATS = 0; /* the program behind the driver answers: it can clone */
+volatile const u64 SEED = 0;
+volatile const u64 BELOW[FAULTS - 1] = {};
 
 struct endpoint {
 	u32 addr[4]; /* IPv4 mapped */
@@ -28,6 +35,29 @@ struct counts {
 	u32 peer[4]; /* the last one found in the allow list, so that the trie is asked once for a train of packets */
 	u32 known;
 	u32 _pad;
+	u64 touched[FAULTS]; /* requests by what was done to them; those to be overtaken are counted once they are */
+	u64 held, vain;      /* held to be overtaken; not held since one of the flow was already */
+	u64 untold;          /* touched, and the ring had no room */
+};
+
+/* run is what came with one epoch. */
+struct run {
+	s64 began, last;
+	u64 arrivals, answered, dropped;
+};
+
+/* lane is one flow of one sender. */
+struct lane {
+	u32 addr[4];
+	u16 port, worker;
+	u32 index;
+};
+
+/* held is a reply that waits to be overtaken: what tells it from others of its flow, its first 16, 48 or 64 bytes. */
+struct held {
+	u64 seq;
+	u32 words, epoch; /* words = 0: none */
+	u64 stamp[8];
 };
 
 struct {
@@ -58,6 +88,33 @@ struct {
 	__type(key, u32);
 	__type(value, struct counts);
 } totals SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct run);
+} runs SEC(".maps"); /* by epoch, where there are faults */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct lane);
+	__type(value, struct held);
+} lanes SEC(".maps");
+
+/* touch is one request to which something was done. */
+struct touch {
+	u64 seq;
+	u16 worker;
+	u8 epoch, fault;
+	u32 _pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} touches SEC(".maps"); /* read by user space now and then */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -226,6 +283,88 @@ INLINE int welcome(struct counts *c, u32 *peer)
 	return 1;
 }
 
+/* asked is a request by its stamp. */
+struct asked {
+	u64 seq;
+	u32 worker, epoch, stride;
+	u32 words; /* of 8 bytes, that a reply of its own has */
+};
+
+/* name reads the stamp, and reports whether there is one. */
+INLINE int name(struct found *f, struct asked *a)
+{
+	u8 *b = f->payload;
+	if (b + 16 > f->end)
+		return 0;
+	u64 head = be64(*(u64 *)b);
+	if (head >> 56 == 0xb2) {
+		a->worker = (head >> 48) & 0xff;
+		a->seq = head & 0xffffffffffffULL;
+		a->epoch = a->stride = 0;
+		a->words = 2;
+		return 1;
+	}
+	if (head >> 40 != 0xb1a501 || b + 48 > f->end)
+		return 0;
+	a->epoch = (head >> 32) & 0xff;
+	a->worker = (head >> 16) & 0xffff;
+	a->stride = head & 0xffff;
+	a->seq = be64(*(u64 *)(b + 8));
+	a->words = b + 64 <= f->end && be16(f->udp->len) >= 72 ? 8 : 6;
+	return 1;
+}
+
+/* mixed is one round of mix in serve/queue_fault.go. */
+INLINE u64 mixed(u64 h, u64 v)
+{
+	h += 0x9e3779b97f4a7c15ULL + v;
+	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ULL;
+	h = (h ^ h >> 27) * 0x94d049bb133111ebULL;
+	return h ^ h >> 31;
+}
+
+INLINE u32 fault(struct asked *a)
+{
+	u64 draw = mixed(mixed(mixed(SEED, 1), a->worker), a->seq) >> 11;
+	for (u32 i = 0; i < FAULTS - 1; i++)
+		if (draw < BELOW[i])
+			return i + 1;
+	return NONE;
+}
+
+INLINE void touched(struct counts *c, u64 seq, u32 worker, u32 epoch, u32 what)
+{
+	struct touch t = {.seq = seq, .worker = worker, .epoch = epoch, .fault = what};
+	c->touched[what < FAULTS ? what : 0]++;
+	if (bpf_ringbuf_output(&touches, &t, sizeof(t), BPF_RB_NO_WAKEUP))
+		c->untold++;
+}
+
+/* suffer does what the seed has for a request at the door. It returns 1 when nobody answers it. */
+INLINE int suffer(struct found *f, struct counts *c, s64 now)
+{
+	struct asked a;
+	if (!name(f, &a))
+		return 0;
+	u32 key = a.epoch & 0xff, what = fault(&a);
+	struct run *r = bpf_map_lookup_elem(&runs, &key);
+	if (!r)
+		return 0;
+	if (!r->began)
+		r->began = now;
+	r->last = now;
+	r->arrivals++;
+	if (what != DROP && what != DROP_REPLY) {
+		if (!REPEATS)
+			r->answered++;
+		return 0;
+	}
+	if (what == DROP)
+		r->dropped++;
+	touched(c, a.seq, a.worker, a.epoch, what);
+	return 1;
+}
+
 SEC("xdp") int answer(struct xdp_md *ctx)
 {
 	struct found f;
@@ -250,8 +389,10 @@ SEC("xdp") int answer(struct xdp_md *ctx)
 	}
 	c->received++;
 	c->bytes += length - 8;
-	if (*mode == SINK)
+	if (*mode == SINK || (FAULTY && suffer(&f, c, now)))
 		return XDP_DROP;
+	if (REPEATS)
+		return XDP_PASS;
 	if (!finish(ctx, &f)) {
 		c->unfinished++;
 		return XDP_DROP;
@@ -260,4 +401,126 @@ SEC("xdp") int answer(struct xdp_md *ctx)
 	swap(&f);
 	c->replied++;
 	return REDIRECT ? bpf_redirect_map(&self, 0, XDP_DROP) : XDP_TX;
+}
+
+/* reload finds the packet again: helpers that may move it make pointers stale. */
+INLINE int reload(struct skb *skb, struct found *f) { return find_in((u8 *)(long)skb->data, (u8 *)(long)skb->data_end, f); }
+
+#define CHECK_AT 6 /* of the checksum in the UDP header */
+
+/* mend brings the checksum in line with words that have changed, also where a network card is to finish it (CHECKSUM_PARTIAL). */
+INLINE void mend(struct skb *skb, u32 at, u64 diff) { bpf_l4_csum_replace(skb, at + CHECK_AT, 0, fold(diff), BPF_F_MARK_MANGLED_0); }
+
+/* put_times is stamp for this path. */
+INLINE void put_times(struct skb *skb, struct found *f, struct asked *a, s64 received)
+{
+	u8 *b = f->payload;
+	if (a->words < 6 || b + 48 > f->end)
+		return;
+	u64 *at = (u64 *)(b + 32), *sent = (u64 *)(b + 40);
+	u64 diff = halves(~*at) + halves(~*sent);
+	*at = be64((u64)received);
+	*sent = be64(bpf_ktime_get_ns());
+	mend(skb, f->at, diff + halves(*at) + halves(*sent));
+}
+
+/* keep holds a reply back. */
+INLINE void keep(struct found *f, struct lane *lane, struct asked *a)
+{
+	struct held h = {.seq = a->seq, .words = a->words, .epoch = a->epoch};
+	for (u32 i = 0; i < 8; i++) {
+		if (i >= a->words || f->payload + 8 * (i + 1) > f->end)
+			break;
+		h.stamp[i] = *(u64 *)(f->payload + 8 * i);
+	}
+	bpf_map_update_elem(&lanes, lane, &h, 0);
+}
+
+/* become makes the packet the one that was held. */
+INLINE int become(struct skb *skb, struct held *h)
+{
+	struct found f;
+	if (!reload(skb, &f))
+		return 0;
+	u64 diff = 0;
+	if (h->words >= 6)
+		h->stamp[5] = be64(bpf_ktime_get_ns());
+	for (u32 i = 0; i < 8; i++) {
+		if (i >= h->words || f.payload + 8 * (i + 1) > f.end)
+			break;
+		u64 *w = (u64 *)(f.payload + 8 * i);
+		diff += halves(~*w) + halves(h->stamp[i]);
+		*w = h->stamp[i];
+	}
+	mend(skb, f.at, diff);
+	return 1;
+}
+
+/* The answer of a target that repeats and reorders, where XDP cannot: an XDP program can neither clone a packet nor hold one. It runs behind the
+ * driver, and all replies take this way, so that they leave in the order in which they are made. A reply that is to be overtaken is kept as its stamp;
+ * the next request of its flow pays for it with a clone. */
+SEC("tc") int repeat(struct skb *skb)
+{
+	struct found f;
+	bpf_skb_pull_data(skb, skb->len < 256 ? skb->len : 256);
+	if (!reload(skb, &f) || !served(f.udp->dst))
+		return TC_ACT_UNSPEC;
+	struct endpoint to = {};
+	address(to.addr, f.ip, f.v6, 16, 24);
+	to.port = f.udp->dst;
+	u32 *mode = bpf_map_lookup_elem(&endpoints, &to);
+	u32 zero = 0;
+	struct counts *c = bpf_map_lookup_elem(&totals, &zero);
+	if (!mode || *mode != ECHO || !c)
+		return TC_ACT_UNSPEC;
+	s64 now = bpf_ktime_get_ns();
+	struct asked a = {};
+	struct lane lane = {};
+	u32 what = NONE, index = skb->ifindex;
+	struct held *held = 0;
+	struct run *run = 0;
+	if (name(&f, &a)) {
+		u32 key = a.epoch & 0xff;
+		what = fault(&a);
+		address(lane.addr, f.ip, f.v6, 12, 8);
+		lane.port = f.udp->src;
+		lane.worker = a.worker;
+		lane.index = a.stride ? a.seq % a.stride : 0;
+		held = bpf_map_lookup_elem(&lanes, &lane);
+		run = bpf_map_lookup_elem(&runs, &key);
+		if (held && (held->words != a.words || held->epoch != a.epoch))
+			held = 0;
+	}
+	swap(&f);
+	put_times(skb, &f, &a, now);
+	if (!run) {
+		c->replied++;
+		return bpf_redirect(index, 0);
+	}
+	if (what == REORDER && !held) {
+		c->held++;
+		if (reload(skb, &f))
+			keep(&f, &lane, &a);
+		return TC_ACT_SHOT;
+	}
+	if (what == REORDER)
+		c->vain++;
+	if (what == DUPLICATE) {
+		bpf_clone_redirect(skb, index, 0);
+		c->replied++;
+		run->answered++;
+		touched(c, a.seq, a.worker, a.epoch, DUPLICATE);
+	}
+	if (held) {
+		bpf_clone_redirect(skb, index, 0);
+		c->replied++;
+		run->answered++;
+		if (!become(skb, held))
+			return TC_ACT_SHOT;
+		touched(c, held->seq, a.worker, a.epoch, REORDER);
+		held->words = 0;
+	}
+	c->replied++;
+	run->answered++;
+	return bpf_redirect(index, 0);
 }

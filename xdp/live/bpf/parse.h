@@ -12,19 +12,21 @@ struct found {
 	struct ports *udp; /* UDP header, whole in the frame */
 	u8 *payload, *end; /* end is that of the frame */
 	u32 v6;
+	u32 at; /* where the UDP header begins */
 };
 
-/* find reports whether it found one. */
-INLINE int find(struct xdp_md *ctx, struct found *f)
+/* find_in looks at a frame from p to end, and reports whether it found one. */
+INLINE int find_in(u8 *p, u8 *end, struct found *f)
 {
-	u8 *p = (u8 *)(long)ctx->data, *end = (u8 *)(long)ctx->data_end;
 	u8 *ip = p + 14;
+	f->at = 14;
 	if (ip + 28 > end)
 		return 0;
 	u16 type = *(u16 *)(p + 12);
 	if (type == be16(0x8100)) {
 		type = *(u16 *)(p + 16);
 		ip += 4;
+		f->at += 4;
 		if (ip + 28 > end)
 			return 0;
 	}
@@ -34,11 +36,13 @@ INLINE int find(struct xdp_md *ctx, struct found *f)
 		if (ip[0] >> 4 != 4 || words < 5 || ip[9] != 17 || (*(u16 *)(ip + 6) & be16(0x3fff)))
 			return 0;
 		udp = ip + 4 * words;
+		f->at += 4 * words;
 		f->v6 = 0;
 	} else if (type == be16(0x86dd)) {
 		if (ip + 48 > end || ip[6] != 17)
 			return 0;
 		udp = ip + 40;
+		f->at += 40;
 		f->v6 = 1;
 	} else {
 		return 0;
@@ -52,3 +56,5 @@ INLINE int find(struct xdp_md *ctx, struct found *f)
 	f->end = end;
 	return 1;
 }
+
+INLINE int find(struct xdp_md *ctx, struct found *f) { return find_in((u8 *)(long)ctx->data, (u8 *)(long)ctx->data_end, f); }

@@ -12,6 +12,10 @@ enum { LATENCY, SERVICE, SERVER, KINDS };
 volatile const u32 WORKERS = 1;
 volatile const u32 WINDOW_MASK = 2047; /* words of one worker's window, less one */
 volatile const u32 WINDOW_LOG2 = 11;
+volatile const u32 TELL = 0; /* replies of these kinds are told one by one */
+
+/* The kinds of a reply, a set. FRESH is the first one of its slot. */
+enum { FRESH = 1, LATE = 2, DUPLICATE = 4, REORDERED = 8 };
 
 struct plan {
 	s64 start, interval; /* of the timeline */
@@ -34,6 +38,7 @@ struct counts {
 	u64 stray;     /* our stamp, but no slot of this run, or one that has left the window */
 	u64 warm;      /* replies to the warm-up */
 	u64 contended; /* the window was too busy to tell: counted as stray */
+	u64 untold;    /* to be told, and the ring had no room */
 	s64 longest;   /* service time, ns, warm-up included */
 };
 
@@ -101,6 +106,19 @@ struct {
 	__type(key, u32);
 	__type(value, struct histogram);
 } histograms SEC(".maps");
+
+/* event is one reply that is told. */
+struct event {
+	u64 seq;
+	s64 planned, sent, received;
+	u32 worker, kinds;
+};
+
+/* Events, read by user space now and then: nobody is woken up. Its size is set where there is something to tell. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");
 
 struct stamp {
 	u32 worker, compact;
@@ -195,13 +213,22 @@ INLINE void note(u32 base, u32 kind, s64 v)
 		record(h, v);
 }
 
-/* take times one reply to a measured slot. */
-INLINE void take(struct plan *plan, struct counts *c, struct stamp *st, s64 now)
+INLINE void tell(struct counts *c, struct stamp *st, u32 kinds, s64 now)
+{
+	if (!(kinds & TELL))
+		return;
+	struct event e = {st->seq, st->planned, st->sent, now, st->worker, kinds};
+	if (bpf_ringbuf_output(&events, &e, sizeof(e), BPF_RB_NO_WAKEUP))
+		c->untold++;
+}
+
+/* take times one reply to a measured slot, and reports whether it was late. */
+INLINE int take(struct plan *plan, struct counts *c, struct stamp *st, s64 now)
 {
 	u32 zero = 0;
 	struct lane *lane = bpf_map_lookup_elem(&lanes, &zero);
 	if (!lane)
-		return;
+		return 0;
 	if (unlikely(now >= lane->next_flip)) {
 		u64 interval = plan->interval > 0 ? plan->interval : 1;
 		lane->index = now > plan->start ? (u64)(now - plan->start) / interval : 0;
@@ -211,7 +238,8 @@ INLINE void take(struct plan *plan, struct counts *c, struct stamp *st, s64 now)
 	lane->interval_replied[turn]++;
 	u32 base = (bpf_get_smp_processor_id() * ROTATE + turn) * KINDS;
 	s64 latency = now - st->planned;
-	if (latency > plan->timeout)
+	int late = latency > plan->timeout;
+	if (late)
 		c->late++;
 	else
 		c->replied++;
@@ -219,6 +247,7 @@ INLINE void take(struct plan *plan, struct counts *c, struct stamp *st, s64 now)
 	note(base, SERVICE, now - st->sent);
 	if (st->server_received)
 		note(base, SERVER, st->server_sent - st->server_received);
+	return late;
 }
 
 SEC("xdp") int receive(struct xdp_md *ctx)
@@ -249,7 +278,7 @@ SEC("xdp") int receive(struct xdp_md *ctx)
 	}
 	if (now - st.sent > c->longest)
 		c->longest = now - st.sent;
-	int late = behind(share, st.seq);
+	u32 kinds = behind(share, st.seq) ? FRESH | REORDERED : FRESH;
 	if (st.seq < share->first) {
 		c->warm++;
 		return XDP_DROP;
@@ -257,12 +286,15 @@ SEC("xdp") int receive(struct xdp_md *ctx)
 	switch (mark(worker, st.seq)) {
 	case FIRST:
 		c->unique++;
-		if (late)
+		if (kinds & REORDERED)
 			c->reordered++;
-		take(plan, c, &st, now);
+		if (take(plan, c, &st, now))
+			kinds |= LATE;
+		tell(c, &st, kinds, now);
 		break;
 	case AGAIN:
 		c->duplicate++;
+		tell(c, &st, DUPLICATE, now);
 		break;
 	case BUSY:
 		c->contended++;
