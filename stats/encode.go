@@ -58,13 +58,14 @@ func (h *Hist) check() error {
 		low.Add(&low, term.Mul(&count, big.NewInt(l)))
 		high.Add(&high, term.Mul(&count, big.NewInt(u)))
 	})
-	if sum := h.sum(); sum.Cmp(&low) < 0 || sum.Cmp(&high) > 0 {
+	if sum := h.Sum(); sum.Cmp(&low) < 0 || sum.Cmp(&high) > 0 {
 		return fmt.Errorf("histogram: sum %v ns lies outside what its buckets allow, %v to %v ns", sum, &low, &high)
 	}
 	return nil
 }
 
-func (h *Hist) sum() *big.Int {
+// Sum is the sum of all values in ns, exact.
+func (h *Hist) Sum() *big.Int {
 	s := new(big.Int).SetUint64(h.sumHi)
 	return s.Lsh(s, 64).Or(s, new(big.Int).SetUint64(h.sumLo))
 }

@@ -105,8 +105,8 @@ func TestSumPast64Bits(t *testing.T) {
 	if h.Mean() != float64(HistMax) {
 		t.Errorf("mean of 2^41 hours is %v ns, want %d", h.Mean(), HistMax)
 	}
-	if want := "7916483719987200000000000"; h.sum().String() != want {
-		t.Errorf("sum %v, want %s", h.sum(), want)
+	if want := "7916483719987200000000000"; h.Sum().String() != want {
+		t.Errorf("sum %v, want %s", h.Sum(), want)
 	}
 }
 

@@ -9,15 +9,15 @@ import (
 
 // Summary is h as it stands in a Result.
 func (h *Hist) Summary() Histogram {
-	s := h.figures()
+	s := h.Figures()
 	s.HDR = h.Encode()
 	return s
 }
 
-// figures is the Summary without the encoded buckets.
-func (h *Hist) figures() Histogram {
+// Figures is the Summary without the encoded buckets.
+func (h *Hist) Figures() Histogram {
 	return Histogram{
-		Count: h.Count(), Min: h.min, Max: h.max, Sum: json.Number(h.sum().String()), Mean: h.Mean(),
+		Count: h.Count(), Min: h.min, Max: h.max, Sum: json.Number(h.Sum().String()), Mean: h.Mean(),
 		P50: h.Quantile(0.5), P90: h.Quantile(0.9), P99: h.Quantile(0.99), P999: h.Quantile(0.999), P9999: h.Quantile(0.9999),
 		Refused: h.refused,
 		Over: Over{
@@ -56,7 +56,7 @@ func (s *Histogram) Hist() (*Hist, error) {
 
 // agrees says whether the figures people read are those of the buckets.
 func (s *Histogram) agrees(h *Hist) error {
-	got := h.figures()
+	got := h.Figures()
 	got.HDR = s.HDR
 	if got.Sum == "0" && s.Sum == "" {
 		got.Sum = ""

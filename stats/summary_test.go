@@ -33,7 +33,7 @@ func TestSummaryRoundTrip(t *testing.T) {
 		}
 		if *back != *h {
 			t.Fatalf("back: n %d min %d max %d sum %v, want n %d min %d max %d sum %v",
-				back.Count(), back.min, back.max, back.sum(), h.Count(), h.min, h.max, h.sum())
+				back.Count(), back.min, back.max, back.Sum(), h.Count(), h.min, h.max, h.Sum())
 		}
 	})
 }
