@@ -31,6 +31,7 @@ type building struct {
 // collect takes the intervals that the threads have handed over. An interval of the timeline is complete when a later one is
 // handed over, or at the end.
 func (r *run) collect() {
+	r.gather()
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		l.send.Take(func(s *stats.SendInterval) { r.addSend(i, s) })
@@ -39,6 +40,7 @@ func (r *run) collect() {
 		}
 	}
 	r.takeReplies(r.Clock.Now())
+	r.tell()
 }
 
 // finish takes what is left once all threads have ended.
@@ -121,6 +123,19 @@ func (r *run) enter(index int64) {
 // complete appends the interval being built to the timeline.
 func (r *run) complete() {
 	b := &r.building
+	s := r.second()
+	if r.Steal != nil {
+		s.Steal = r.Steal()
+	}
+	r.timeline = append(r.timeline, s)
+	b.lag.Reset()
+	b.latency.Reset()
+	b.sent, b.replied = 0, 0
+}
+
+// second is the interval being built as it stands, but for its Steal.
+func (r *run) second() stats.Second {
+	b := &r.building
 	from, to := time.Duration(len(r.timeline))*r.Interval, time.Duration(b.index+1)*r.Interval
 	if n := len(r.timeline); n > 0 {
 		from = time.Duration(r.timeline[n-1].T * float64(time.Second))
@@ -133,16 +148,7 @@ func (r *run) complete() {
 	if !r.workers[0].planless {
 		s.Planned = r.Schedule.Due(to-1) - r.Schedule.Due(from-1)
 	}
-	if r.Steal != nil {
-		s.Steal = r.Steal()
-	}
-	r.timeline = append(r.timeline, s)
-	b.lag.Reset()
-	b.latency.Reset()
-	b.sent, b.replied = 0, 0
-	if r.Progress != nil {
-		r.Progress(s)
-	}
+	return s
 }
 
 // ledger adds the workers' books up.
@@ -203,11 +209,7 @@ func (r *run) unreplied(i int, l *stats.Ledger) {
 	all, old := rc.win.unreplied(end, rc.names.unreplied(w, cut)), rc.win.unreplied(cut, nil)
 	unsentOld := w.unsent.before(cut)
 	unsentNew := w.unsent.before(end) - unsentOld
-	// Slots that an asynchronous backend gave up after accepting them are among the unseen; which ones, it does not say.
-	given := w.completed.Dropped
-	for _, n := range w.completed.Refused {
-		given += n
-	}
+	given := w.givenUp()
 	lost := old.unseen - min(unsentOld, old.unseen)
 	flying := all.unseen - old.unseen
 	flying -= min(unsentNew, flying)

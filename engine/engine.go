@@ -88,8 +88,9 @@ type Config struct {
 	Clock clock.Clock
 	// Steal, if set, is asked at the end of every interval for the share of CPU time taken away since it was last asked.
 	Steal func() float64
-	// Progress, if set, is called after every interval, from Run's own goroutine.
-	Progress func(stats.Second)
+	// Live, if set, is called from Run's own goroutine once all threads have handed an interval over, but not for the last ones: the
+	// result follows. What it is given belongs to the run and is valid only inside the call.
+	Live func(*stats.Live)
 }
 
 // ErrNothingSent is returned by Run when not one packet was accepted: never a table of zeros.
@@ -162,6 +163,7 @@ type run struct {
 	total    totals
 	timeline []stats.Second
 	building building
+	telling  telling
 }
 
 // lane is one worker's bookkeeping on the control side.
@@ -237,7 +239,7 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 }
 
 func newRun(cfg Config) *run {
-	r := &run{Config: cfg, begun: make(chan struct{}), length: int64(cfg.Schedule.Length())}
+	r := &run{Config: cfg, begun: make(chan struct{}), length: int64(cfg.Schedule.Length()), telling: newTelling(cfg.Workers)}
 	_, unpaced := cfg.Schedule.(pace.Unpaced)
 	for i := range cfg.Workers {
 		l := lane{send: &stats.Double[stats.SendInterval]{}, result: stats.Worker{CPU: -1, Queue: -1}}
@@ -274,6 +276,9 @@ func newRun(cfg Config) *run {
 		}
 		if unpaced {
 			w.catchUp = CatchUpBurst
+		}
+		if cfg.Live != nil {
+			w.told = &stats.Double[books]{}
 		}
 		r.workers = append(r.workers, w)
 		if cfg.Echo {
@@ -357,6 +362,9 @@ func (r *run) sendAll(i int) {
 	if !r.failed {
 		before, kernel := sys.ThreadUsage(), measureKernel(w)
 		r.send(i)
+		if w.told != nil {
+			w.hand(r.lastInterval(), w.clk.Now())
+		}
 		after, kernel := sys.ThreadUsage(), measureKernel(w).since(kernel)
 		l.result.InvoluntarySwitches = after.Involuntary - before.Involuntary
 		l.result.UserNS, l.result.SystemNS = int64(after.User-before.User), int64(after.System-before.System+kernel.cpu)

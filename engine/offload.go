@@ -35,6 +35,7 @@ type offloading struct {
 	rows                          []offloadRow
 	timeline                      []stats.Second
 	lag, latency, service, server stats.Hist
+	telling                       telling
 }
 
 // offloaded is one worker.
@@ -72,7 +73,7 @@ func RunOffload(ctx context.Context, cfg Config, open backend.OpenOffload) (*sta
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	r := &offloading{Config: cfg}
+	r := &offloading{Config: cfg, telling: newTelling(cfg.Workers)}
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
@@ -381,8 +382,12 @@ func (r *offloading) collect(now int64) error {
 	if now == math.MaxInt64 {
 		over = len(r.rows)
 	}
+	before := len(r.timeline)
 	for len(r.timeline) < over {
 		r.complete()
+	}
+	if r.Live != nil && len(r.timeline) > before && now != math.MaxInt64 {
+		return r.tell()
 	}
 	return nil
 }
@@ -422,9 +427,6 @@ func (r *offloading) complete() {
 	}
 	row.lag, row.latency = nil, nil
 	r.timeline = append(r.timeline, s)
-	if r.Progress != nil {
-		r.Progress(s)
-	}
 }
 
 // end is when the measured part ended: the plan's end, or earlier.

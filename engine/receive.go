@@ -34,6 +34,7 @@ type receiver struct {
 
 	// Read by Run while the thread runs.
 	answered atomic.Uint64 // slots that have their first reply
+	flipped  atomic.Int64  // intervals handed over
 	maxRTT   atomic.Int64  // largest service time of a reply, ns, warm-up included
 	unique   uint64
 	longest  int64
@@ -79,6 +80,7 @@ func (r *receiver) flip(now int64) {
 	r.nextFlip = r.start + (index+1)*r.interval
 	r.rec.Active().Index = index - 1
 	r.rec.Flip()
+	r.flipped.Store(index)
 }
 
 // packet times one reply. It is the fn of Poll.

@@ -29,7 +29,8 @@ type worker struct {
 	src      Source
 	stamp    packet.Stamp
 	rec      *stats.Double[stats.SendInterval]
-	stop     *atomic.Bool // set by Run: end now
+	told     *stats.Double[books] // nil unless somebody watches the run
+	stop     *atomic.Bool         // set by Run: end now
 	catchUp  CatchUp
 	maxLag   int64
 	spin     bool
@@ -309,6 +310,9 @@ func (w *worker) flip(now int64) {
 	w.nextFlip = w.start + (w.index+1)*w.interval
 	w.rec.Active().Index = w.index - 1
 	w.rec.Flip()
+	if w.told != nil {
+		w.hand(w.index-1, now)
+	}
 }
 
 // measureGuard finds how late sleeps end here: the largest of some short ones, in ns.

@@ -117,29 +117,3 @@ func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
-
-// progressLine returns what prints one line a second on a terminal, and what ends it. Without a terminal nothing is printed.
-func progressLine(p *udpPlan, round int) (func(stats.Second), func()) {
-	if !isTerminal(os.Stderr) {
-		return nil, func() {}
-	}
-	prefix := ""
-	if p.rounds > 1 {
-		prefix = fmt.Sprintf("round %d/%d  ", round+1, p.rounds)
-	}
-	last := 0.0
-	return func(s stats.Second) {
-		span := s.T - last
-		last = s.T
-		if span <= 0 {
-			return
-		}
-		fmt.Fprintf(os.Stderr, "\r\x1b[K%s%.0f s of %v  sent %s", prefix, s.T, p.engine.Schedule.Length(), stats.FormatPPS(float64(s.Sent)/span))
-		if p.config.Paced {
-			fmt.Fprintf(os.Stderr, " of %s planned  lag p99 %s", stats.FormatPPS(float64(s.Planned)/span), stats.FormatNS(s.LagP99NS))
-		}
-		if p.engine.Echo {
-			fmt.Fprintf(os.Stderr, "  replied %s  latency p99 %s", stats.FormatPPS(float64(s.Replied)/span), stats.FormatNS(s.LatencyP99NS))
-		}
-	}, func() { fmt.Fprint(os.Stderr, "\r\x1b[K") }
-}

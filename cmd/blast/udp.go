@@ -210,12 +210,12 @@ func (p *udpPlan) round(ctx context.Context, n int) (*stats.Result, error) {
 		defer meter.Close()
 		cfg.Steal = func() float64 { share, _ := meter.Read(); return share }
 	}
-	progress, done := progressLine(p, n)
-	cfg.Progress = progress
+	live, done := p.watch(n)
+	cfg.Live = live
 	before, countErr := tuning.Reader{}.Counters(p.iface)
 	res, err := p.execute(ctx, cfg)
-	done()
 	if res == nil {
+		done(nil)
 		return nil, err
 	}
 	if after, afterErr := (tuning.Reader{}).Counters(p.iface); countErr == nil && afterErr == nil {
@@ -237,5 +237,6 @@ func (p *udpPlan) round(ctx context.Context, n int) (*stats.Result, error) {
 	res.Normalize()
 	res.Verdict = verdict.Judge(res, verdict.Limits{})
 	res.Normalize()
+	done(res)
 	return res, err
 }
