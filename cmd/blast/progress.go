@@ -25,7 +25,7 @@ type metricsPage interface {
 func (p *udpPlan) watch(n int) (func(*stats.Live), func(*stats.Result)) {
 	var line *progressLine
 	if isTerminal(os.Stderr) {
-		line = &progressLine{w: os.Stderr, width: func() int { return columns(os.Stderr) }, length: p.engine.Schedule.Length().String(), echo: p.engine.Echo || p.engine.Replies != nil}
+		line = &progressLine{w: os.Stderr, width: func() int { return terminalWidth(os.Stderr) }, length: p.engine.Schedule.Length().String(), echo: p.engine.Echo || p.engine.Replies != nil}
 		if p.rounds > 1 {
 			line.prefix = fmt.Sprintf("round %d/%d  ", n+1, p.rounds)
 		}
@@ -47,7 +47,7 @@ func (p *udpPlan) watch(n int) (func(*stats.Live), func(*stats.Result)) {
 			line.clear()
 		}
 		if p.page != nil && res != nil {
-			p.page.Done(res)
+			_ = p.page.Done(res)
 		}
 	}
 }
@@ -66,8 +66,8 @@ func (p *udpPlan) brokenSoFar(l *stats.Live) []string {
 	return codes
 }
 
-// columns is the width of a terminal, 80 where it does not tell.
-func columns(f *os.File) int {
+// terminalWidth is the width of a terminal, 80 where it does not tell.
+func terminalWidth(f *os.File) int {
 	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 		return width
 	}
@@ -92,7 +92,7 @@ func (p *progressLine) show(l *stats.Live, paced bool, codes []string) {
 	width := max(p.width()-1, 1) // a line that fills the last column wraps on some terminals
 	shown, room := "", width
 	if invalid != "" {
-		shown, room = "\x1b[31m"+cut(invalid, width)+"\x1b[0m", max(width-utf8.RuneCountInString(invalid), 0)
+		shown, room = "\x1b[31m"+shorten(invalid, width)+"\x1b[0m", max(width-utf8.RuneCountInString(invalid), 0)
 	}
 	for i, part := range p.parts(l, paced) {
 		if i > 0 || invalid != "" {
@@ -142,8 +142,8 @@ func (p *progressLine) parts(l *stats.Live, paced bool) []string {
 // clear takes the line away.
 func (p *progressLine) clear() { fmt.Fprint(p.w, "\r\x1b[K") }
 
-// cut shortens text to at most n characters.
-func cut(text string, n int) string {
+// shorten cuts text to at most n characters.
+func shorten(text string, n int) string {
 	if r := []rune(text); len(r) > n {
 		return string(r[:n])
 	}
