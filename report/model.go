@@ -32,11 +32,14 @@ func (p *page) little(r *stats.Result) {
 	if l == nil {
 		return
 	}
+	p.line("Little", "%s", littleSentence(l))
+}
+
+func littleSentence(l *stats.Little) string {
 	if l.Unchecked != "" {
-		p.line("Little", "in flight = rate x mean latency was not checked: %s", l.Unchecked)
-		return
+		return "in flight = rate x mean latency was not checked: " + l.Unchecked
 	}
-	p.line("Little", "in flight on average %.4g (%s looks), rate x mean latency %s x %s = %.4g: %s", l.InFlight, stats.FormatCount(l.Samples),
+	return fmt.Sprintf("in flight on average %.4g (%s looks), rate x mean latency %s x %s = %.4g: %s", l.InFlight, stats.FormatCount(l.Samples),
 		stats.FormatPPS(l.RatePPS), stats.FormatNS(l.LatencyNS), l.Product(), littleSays(l))
 }
 

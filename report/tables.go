@@ -99,25 +99,35 @@ func withLost(r *stats.Result, s series) [][]string {
 
 // definitions say what the rows are, from where to where, and of what samples.
 func (p *page) definitions(r *stats.Result) {
+	for _, l := range definitionsOf(r) {
+		p.line(l.label, "%s", l.text)
+	}
+}
+
+// labelled is a sentence under a label; without one it goes on with the label before.
+type labelled struct{ label, text string }
+
+func definitionsOf(r *stats.Result) []labelled {
+	var out []labelled
 	if r.Config.Mode == stats.ModeEcho {
 		start := r.Config.ClockStart
 		if start == "" {
 			start = "the planned time (latency) and the actual send (service time)"
 		}
-		p.line("clocks", "start at %s, and stop at the reply; lag: from the planned to the actual send", start)
-		p.line("samples", "latency and service time count %s", samples(r))
+		out = append(out, labelled{"clocks", "start at " + start + ", and stop at the reply; lag: from the planned to the actual send"},
+			labelled{"samples", "latency and service time count " + samples(r)})
 	} else {
-		p.line("clocks", "lag: from the planned to the actual send; latency is not measured in oneway mode")
+		out = append(out, labelled{"clocks", "lag: from the planned to the actual send; latency is not measured in oneway mode"})
 	}
 	if waits(&r.Config) {
-		p.line("", "what waited for a reply before it was sent counts from its planned time: latency holds that wait, service time does not")
+		out = append(out, labelled{"", "what waited for a reply before it was sent counts from its planned time: latency holds that wait, service time does not"})
 	}
 	if r.Corrected != nil {
-		p.line("estimate", "the corrected row adds, for each reply that took longer than %s, the samples that a client sending every %s would have had meanwhile "+
+		out = append(out, labelled{"estimate", fmt.Sprintf("the corrected row adds, for each reply that took longer than %s, the samples that a client sending every %s would have had meanwhile "+
 			"(HdrHistogram recordCorrectedValue): %s samples that nobody measured", stats.FormatNS(r.Config.CorrectNS), stats.FormatNS(r.Config.CorrectNS),
-			stats.FormatCount(r.Corrected.Count-r.Latency.Count))
+			stats.FormatCount(r.Corrected.Count-r.Latency.Count))})
 	}
-	p.line("", "percentiles come from one histogram of all samples (HdrHistogram, 3 digits); none is averaged")
+	return append(out, labelled{"", "percentiles come from one histogram of all samples (HdrHistogram, 3 digits); none is averaged"})
 }
 
 // samples says which packets are in the latency histogram, by the counts themselves.

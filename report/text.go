@@ -117,17 +117,18 @@ func (p *page) plan(r *stats.Result) {
 	p.course(r)
 }
 
-func (p *page) margin(r *stats.Result) {
+func (p *page) margin(r *stats.Result) { p.line("margin", "%s", marginSentence(r)) }
+
+func marginSentence(r *stats.Result) string {
 	c := r.Calibration
 	if c == nil {
-		p.line("margin", "unknown: no calibration of this host for this backend and size")
-		return
+		return "unknown: no calibration of this host for this backend and size"
 	}
 	text := fmt.Sprintf("ceiling %s, calibration %s (%d B, %s)", stats.FormatPPS(c.CeilingPPS), c.ID, c.PayloadBytes, plural(c.Workers, "worker"))
 	if r.Config.Paced && r.Rate.TargetPPS > 0 {
 		text = fmt.Sprintf("%.1f times the target (3 to 5 is the rule): %s", c.CeilingPPS/r.Rate.TargetPPS, text)
 	}
-	p.line("margin", "%s", text)
+	return text
 }
 
 // course is the timeline in a sentence: what varied most.

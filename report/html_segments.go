@@ -1,0 +1,145 @@
+package report
+
+import (
+	"fmt"
+
+	"gonum.org/v1/plot"
+
+	"blast/stats"
+)
+
+// segmentName says in words what a part of a packet's latency is, and whose time it is.
+func segmentName(name string) (label, meaning string, whose ink) {
+	switch name {
+	case stats.SegmentLag:
+		return "lag", "planned time to send call", inkSend
+	case stats.SegmentSendCall:
+		return "send call", "send call to packet scheduler", inkSend
+	case stats.SegmentKernel:
+		return "kernel", "packet scheduler to driver", inkSend
+	case stats.SegmentUp:
+		return "up", "driver to server's receive", inkTarget
+	case stats.SegmentServer:
+		return "server", "server's receive to its answer", inkTarget
+	case stats.SegmentDown:
+		return "down", "server's answer to our kernel", inkTarget
+	case stats.SegmentWire:
+		return "wire", "driver to our kernel, there and back", inkTarget
+	case stats.SegmentQueue:
+		return "receive queue", "our kernel to the receive call", inkTake
+	case stats.SegmentUser:
+		return "user", "receive call to its return", inkTake
+	}
+	return name, "", inkTake
+}
+
+// segmentSection says where the time of sampled packets went.
+func segmentSection(r *stats.Result) section {
+	s := section{ID: "segments", Title: "Where the time went"}
+	g := r.Segments
+	if g == nil {
+		return s
+	}
+	s.Lead = fmt.Sprintf("By %s stamps on one packet in %s: %s complete, %s incomplete. The parts of a packet follow one another without a gap, so their means add up to the mean latency of the sampled packets, %s.",
+		orNone(g.Stamps), stats.FormatCount(g.Every), stats.FormatCount(g.Complete), stats.FormatCount(g.Incomplete), stats.FormatNS(int64(g.Latency.Mean)))
+	s.Parts = pictures(segmentPicture(g))
+	t := &table{Left: 2, Head: []string{"part", "", "mean", "share", "p50", "p99", "p99.9", "max"},
+		Note: "Percentiles of parts do not add up: the slowest packets of one part are not those of another."}
+	for _, part := range g.Parts {
+		label, meaning, whose := segmentName(part.Name)
+		share := 0.0
+		if g.Latency.Mean > 0 {
+			share = part.NS.Mean / g.Latency.Mean
+		}
+		t.Rows = append(t.Rows, row{Ink: whose, Invalid: !r.Verdict.Valid && whose == inkTarget, Cells: []string{label, meaning, stats.FormatNS(int64(part.NS.Mean)),
+			fmt.Sprintf("%.1f %%", share*100), stats.FormatNS(part.NS.P50), stats.FormatNS(part.NS.P99), stats.FormatNS(part.NS.P999), stats.FormatNS(part.NS.Max)}})
+	}
+	t.Rows = append(t.Rows, row{Cells: []string{"latency", "of the sampled packets", stats.FormatNS(int64(g.Latency.Mean)), "100 %", stats.FormatNS(g.Latency.P50),
+		stats.FormatNS(g.Latency.P99), stats.FormatNS(g.Latency.P999), stats.FormatNS(g.Latency.Max)}, Invalid: !r.Verdict.Valid})
+	clock := "The server's clock is ours."
+	switch {
+	case g.OffsetNS != 0 || g.OffsetErrorNS != 0:
+		clock = fmt.Sprintf("The server's clock is not ours: it leads by about %s, give or take %s.", stats.FormatNS(g.OffsetNS), stats.FormatNS(g.OffsetErrorNS))
+	case !g.SameClock:
+		clock = "The server's clock is not known to be ours."
+	}
+	facts := []fact{{"clocks", []string{clock}}, {"residual", []string{"latency and the sum of its parts are at most " + stats.FormatNS(g.ResidualNS) + " apart"}}}
+	if len(g.Notes) > 0 {
+		facts = append(facts, fact{"stamps", g.Notes})
+	}
+	s.Parts = append(s.Parts, part{Table: t}, part{Facts: facts})
+	return s
+}
+
+// segmentPicture is a bar for each part, beginning where the one before ended: the stacked bar of the mean packet, unrolled, so that small
+// parts can be seen and named.
+func segmentPicture(g *stats.Segments) *picture {
+	p := &picture{id: "segments-mean", title: "The mean packet, from planned to received", desc: "Mean time of each part in order: ",
+		keys: []key{{Name: "generator, sending", Ink: inkSend, Shape: "box"}, {Name: "network and target", Ink: inkTarget, Shape: "box"},
+			{Name: "generator, receiving", Ink: inkTake, Shape: "box"}}}
+	var names []plot.Tick
+	total := 0.0
+	for _, x := range g.Parts {
+		total += x.NS.Mean
+	}
+	unit, by := "ns", 1.0
+	for _, u := range []struct {
+		name string
+		size float64
+	}{{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}} {
+		if total >= u.size*2 {
+			unit, by = u.name, u.size
+		}
+	}
+	at := 0.0
+	for i, x := range g.Parts {
+		label, _, whose := segmentName(x.Name)
+		row := len(g.Parts) - 1 - i
+		p.bars = append(p.bars, bar{x0: at / by, x1: (at + x.NS.Mean) / by, row: row, ink: whose})
+		names = append(names, plot.Tick{Value: float64(row), Label: label})
+		p.desc += fmt.Sprintf("%s %s. ", label, stats.FormatNS(int64(x.NS.Mean)))
+		at += x.NS.Mean
+	}
+	p.height = 70 + 28*float64(len(g.Parts))
+	p.x = plainAxis("time since planned, "+unit, total/by*1.02)
+	p.y = axis{low: -0.5, high: float64(len(g.Parts)) - 0.5, marks: func(_, _ float64, _ int) []plot.Tick { return names }}
+	return p
+}
+
+// departureSection compares when packets really left with the plan.
+func departureSection(r *stats.Result) section {
+	s := section{ID: "departures", Title: "Evenness"}
+	t := &table{Left: 1, Head: append(append([]string{"", "samples"}, quantileNames...), "max")}
+	add := func(name string, h *stats.Histogram) {
+		if h.Count > 0 {
+			t.Rows = append(t.Rows, row{Cells: []string{name, stats.FormatCount(h.Count), stats.FormatNS(h.P50), stats.FormatNS(h.P90), stats.FormatNS(h.P99), stats.FormatNS(h.P999),
+				stats.FormatNS(h.P9999), stats.FormatNS(h.Max)}})
+		}
+	}
+	add("gap between departures", &r.Gap)
+	if d := r.Departures; d != nil {
+		s.Lead = "When packets really left, by stamps of " + departureSource(d.Source) + ", against the plan."
+		add("|gap - planned gap|", &d.Error)
+		if f := d.Test; f != nil {
+			s.Parts = append(s.Parts, part{Facts: []fact{{f.Name, []string{fmt.Sprintf("%s gaps against %s: statistic %.4g, p = %.3g", stats.FormatCount(f.Samples), f.Against, f.Statistic, f.P)}}}})
+		}
+	}
+	if len(t.Rows) > 0 {
+		s.Parts = append([]part{{Table: t}}, s.Parts...)
+	}
+	return s
+}
+
+func departureSource(source string) string {
+	switch source {
+	case "tx_software":
+		return "the kernel"
+	case "tx_hardware":
+		return "the network card"
+	case "receiver":
+		return "the receiver"
+	case "xdp":
+		return "the XDP program"
+	}
+	return source
+}
