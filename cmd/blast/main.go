@@ -102,6 +102,6 @@ Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid 
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand())
+	root.AddCommand(calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand(), ladderCommand())
 	return root
 }

@@ -56,18 +56,24 @@ func (o *output) discard() {
 	}
 }
 
-// write prints res to w in the format and writes the file. A file that cannot be written loses nothing: the JSON goes to w too, and
-// the error says so.
+// write prints res to w in the format and writes the file.
 func (o *output) write(res *stats.Result, format string, w io.Writer) error {
+	return o.emit(format == "json", w, func(b io.Writer) error { return render(b, res, format, isTerminal(w)) },
+		func(b io.Writer) error { return report.JSON(b, res) })
+}
+
+// emit prints to w what show makes and writes to the file what asJSON makes; jsonShown says that both are the same. A file that cannot be
+// written loses nothing: the JSON goes to w too, and the error says so.
+func (o *output) emit(jsonShown bool, w io.Writer, show, asJSON func(io.Writer) error) error {
 	var buf bytes.Buffer
-	if err := render(&buf, res, format, isTerminal(w)); err != nil {
+	if err := show(&buf); err != nil {
 		return err
 	}
 	_, printErr := w.Write(buf.Bytes())
 	if o.temp == nil {
 		return printErr
 	}
-	err := report.JSON(o.temp, res)
+	err := asJSON(o.temp)
 	switch {
 	case err != nil:
 	case o.special:
@@ -82,8 +88,8 @@ func (o *output) write(res *stats.Result, format string, w io.Writer) error {
 		return printErr
 	}
 	o.discard()
-	if format != "json" {
-		if jsonErr := report.JSON(w, res); jsonErr != nil {
+	if !jsonShown {
+		if jsonErr := asJSON(w); jsonErr != nil {
 			return errors.Join(err, jsonErr)
 		}
 	}

@@ -403,12 +403,18 @@ func (f *udpFlags) planBackend(p *udpPlan, targets []netip.AddrPort) error {
 	if f.backend == "auto" {
 		p.auto += aboutOffloads(p.engine.Flows)
 	}
-	if p.template != nil && f.mode == stats.ModeEcho {
-		keys, pps := float64(p.template.Keys()), p.engine.Schedule.MeanPPS()/float64(f.workers)
-		if keys/pps < f.timeout.Seconds() {
-			return fmt.Errorf("match %s: %.0f distinct keys come round after %s at %s per worker, before the timeout of %v; lower the rate or --timeout",
-				f.match, keys, time.Duration(keys/pps*1e9), stats.FormatPPS(pps), f.timeout)
-		}
+	return f.checkKeys(p)
+}
+
+// checkKeys refuses a rate at which a foreign protocol's keys come round before the timeout.
+func (f *udpFlags) checkKeys(p *udpPlan) error {
+	if p.template == nil || f.mode != stats.ModeEcho {
+		return nil
+	}
+	keys, pps := float64(p.template.Keys()), p.engine.Schedule.MeanPPS()/float64(f.workers)
+	if keys/pps < f.timeout.Seconds() {
+		return fmt.Errorf("match %s: %.0f distinct keys come round after %s at %s per worker, before the timeout of %v; lower the rate or --timeout",
+			f.match, keys, time.Duration(keys/pps*1e9), stats.FormatPPS(pps), f.timeout)
 	}
 	return nil
 }

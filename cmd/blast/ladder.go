@@ -1,0 +1,399 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"blast/ladder"
+	"blast/pace"
+	"blast/report"
+	"blast/stats"
+	"blast/verdict"
+)
+
+// ladderFlags are the flags of blast ladder: those of blast udp that describe one run, and its own.
+type ladderFlags struct {
+	udpFlags
+	from, by, to, resolution string
+	step                     time.Duration
+}
+
+// notOfLadders are the flags of blast udp that a ladder does not take: it sets the rate itself, steps are its rounds, and models that wait
+// for replies have no rate.
+var notOfLadders = []string{"rate", "bitrate", "layer", "duration", "profile", "rounds", "model", "clients", "think", "senders", "max-in-flight", "co-correct",
+	"names", "shard", "run-id", "format", "dry-run", "out"}
+
+func ladderCommand() *cobra.Command {
+	var f ladderFlags
+	cmd := &cobra.Command{
+		Use:   "ladder TARGET...",
+		Short: "raise the rate until something gives, and say what it was: the target, an SLO or the generator",
+		Long: `Run steps at rising rates against HOST:PORT until something gives, narrow that down, and end with a sentence: target saturated at X,
+SLO broken at X, or generator full at X. A step that blast itself could not keep up with is void and says nothing about the target. A bad
+step is repeated before it is believed, and before each step blast waits until the target answers as quickly as when it was idle.
+
+  blast ladder 127.0.0.1:9000 --from 1k --step 5s                               as far as it goes
+  blast ladder 10.0.0.2:9000 --from 10k --by x2 --to max --slo 'p99<5ms'        the highest rate that keeps an objective
+  blast ladder 10.0.0.2:9000 --from 10k --by +10k --to 100k --out ladder.json   ten steps; show them again with blast report
+  blast ladder 10.0.0.2:9000 --from 50k --mode oneway                           the generator's own limit alone
+
+Exit codes: 0 the target's limit was found, or the top was reached with every SLO met; 1 run-time error; 2 usage; 3 the generator was the
+wall, or nothing held: the target's limit is not known; 4 an SLO broke first.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("no target: want blast ladder HOST:PORT --from 10k")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runLadder(cmd.Context(), f, args) },
+	}
+	f.registerLadder(cmd)
+	return cmd
+}
+
+// registerLadder takes the flags of blast udp as they are defined there, but for notOfLadders.
+func (f *ladderFlags) registerLadder(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.StringVar(&f.from, "from", "10k", "first rate, packets per second: one that the target surely holds")
+	fl.StringVar(&f.by, "by", "x2", "from step to step: xFACTOR such as x2 or x1.5, or +RATE such as +10k")
+	fl.StringVar(&f.to, "to", "max", "highest rate, or max: until something gives")
+	fl.DurationVar(&f.step, "step", 10*time.Second, "length of the measured part of a step")
+	fl.StringVar(&f.resolution, "resolution", "3%", "how near two rates lie, of which one held and one did not, when the search ends")
+	whole := &cobra.Command{}
+	f.register(whole)
+	whole.Flags().SortFlags = false
+	whole.Flags().VisitAll(func(flag *pflag.Flag) {
+		if !slices.Contains(notOfLadders, flag.Name) {
+			fl.AddFlag(flag)
+		}
+	})
+	fl.Lookup("warmup").Usage = "send at the step's rate for this long before each step is measured"
+	fl.Lookup("slo").Usage = "objective such as 'p99<5ms', 'loss<0.1%'; repeat. The ladder looks for the rate where one breaks, and exits 4"
+	fl.StringVar(&f.profile, "profile", "const", "how the packets of a step are spread: const or poisson")
+	fl.StringVar(&f.out, "out", "", "write the JSON of the ladder, every step a whole result, to this file")
+	fl.StringVar(&f.format, "format", "text", "on standard output: text, json, csv (one row a step)")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "print the steps and the time they take, send nothing")
+}
+
+func runLadder(ctx context.Context, f ladderFlags, args []string) error {
+	c, err := f.climber(ctx, args)
+	if err != nil {
+		return usage(err)
+	}
+	if f.dryRun {
+		return c.describe(os.Stdout)
+	}
+	out, err := openOutput(f.out)
+	if err != nil {
+		return usage(err)
+	}
+	defer out.discard()
+	prepareProcess(c.base.engine.Workers)
+	unalign, err := c.base.alignHost(f.align)
+	if err != nil {
+		return usage(err)
+	}
+	defer func() { reportUndo(unalign()) }()
+	if c.base.auto != "" {
+		fmt.Fprintf(os.Stderr, "backend auto: %s, because %s\n", c.base.entry.Name, c.base.auto)
+	}
+	fmt.Fprintln(os.Stderr, c.duration())
+	l, runErr := c.run(ctx)
+	if l == nil || len(l.Steps) == 0 {
+		return firstError(explainWall(runErr), errors.New("interrupted before the first step was finished: there is nothing to report"))
+	}
+	if err := c.print(out, l); err != nil {
+		return err
+	}
+	if runErr != nil {
+		return &exitError{exitRun, explainWall(runErr)}
+	}
+	if code := verdict.ExitCode(l.Verdict); code != exitOK {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// firstError is the first error that is one.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// climber runs the steps of one ladder.
+type climber struct {
+	flags  ladderFlags
+	base   *udpPlan // the first step's; the others differ in schedule and epoch
+	config ladder.Config
+	asked  stats.LadderConfig
+	args   []string
+	epochs uint8
+	calm   calm
+}
+
+// climber checks every flag and makes the ladder. Nothing is sent; all errors are bad input.
+func (f *ladderFlags) climber(ctx context.Context, args []string) (*climber, error) {
+	c := &climber{flags: *f, args: args}
+	if err := f.checkLadder(); err != nil {
+		return nil, err
+	}
+	cfg, err := f.search()
+	if err != nil {
+		return nil, err
+	}
+	run := f.udpFlags
+	run.rate, run.duration, run.rounds = f.from, f.step, 1
+	if c.base, err = run.plan(ctx, args); err != nil {
+		return nil, err
+	}
+	if c.base.profile != nil {
+		p := &c.base.config
+		if row, ok := c.base.profile.Ceiling(c.base.entry.Name, max(f.gso, 1), p.PayloadBytes, p.Workers, p.Flows); ok {
+			cfg.Ceiling = row.CeilingPPS
+		}
+	}
+	c.flags.udpFlags = run
+	cfg.Run, cfg.Settle, cfg.Progress = c.measure, c.settle, c.progress
+	c.config = cfg
+	c.asked = stats.LadderConfig{Targets: args, FromPPS: cfg.From, By: f.by, ToPPS: cfg.To, StepNS: int64(f.step), SLOs: append([]string{}, f.slos...), Resolution: cfg.Resolution}
+	return c, nil
+}
+
+// search reads the rates, and what makes a ladder of them.
+func (f *ladderFlags) search() (ladder.Config, error) {
+	var cfg ladder.Config
+	var err error
+	rate := func(flag, text string) float64 {
+		r, rateErr := pace.ParseRate(text)
+		if rateErr == nil && r.PPS() == 0 {
+			rateErr = errors.New("a ladder has planned rates")
+		}
+		if rateErr != nil && err == nil {
+			err = fmt.Errorf("--%s: %w", flag, rateErr)
+		}
+		return r.PPS()
+	}
+	if f.from == "max" {
+		return cfg, errors.New("--from max: a ladder begins at a rate that the target surely holds, such as --from 10k; flat out is blast udp --rate max")
+	}
+	cfg.From = rate("from", f.from)
+	if f.to != "max" {
+		cfg.To = rate("to", f.to)
+	}
+	factor, times := strings.CutPrefix(f.by, "x")
+	stride, plus := strings.CutPrefix(f.by, "+")
+	switch {
+	case times:
+		if cfg.Factor, err = strconv.ParseFloat(factor, 64); err != nil {
+			return cfg, fmt.Errorf("--by %q: want x and a factor, such as x2 or x1.5", f.by)
+		}
+	case plus && strings.Trim(stride, "0") != "":
+		cfg.Add = rate("by", stride)
+	case plus:
+		return cfg, fmt.Errorf("--by %s: would never end; want a stride above 0, such as +10k", f.by)
+	default:
+		return cfg, fmt.Errorf("--by %q: want xFACTOR or +RATE, such as x2 or +10k", f.by)
+	}
+	if err != nil {
+		return cfg, err
+	}
+	if cfg.Resolution, err = share(f.resolution); err != nil {
+		return cfg, fmt.Errorf("--resolution %q: want a percentage such as 3%%", f.resolution)
+	}
+	need := f.leastPackets()
+	cfg.Floor = need.packets / f.step.Seconds()
+	if cfg.From > 0 && cfg.From < cfg.Floor {
+		return cfg, fmt.Errorf("--from %s with --step %v: %.0f packets a step, and %s; want --step %v, or --from %s at least", stats.FormatPPS(cfg.From), f.step,
+			cfg.From*f.step.Seconds(), need.why, roundUp(time.Duration(need.packets/cfg.From*float64(time.Second))), stats.FormatPPS(cfg.Floor))
+	}
+	cfg.Run = func(context.Context, float64) (*stats.Result, error) { return nil, nil } // for the check; the real one comes with the plan
+	return cfg, cfg.Check()
+}
+
+// share reads "3%" or "0.03".
+func share(text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	return v, err
+}
+
+func roundUp(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+// enough is how many packets a step must have, and for what.
+type enough struct {
+	packets float64
+	why     string
+}
+
+const (
+	// fewPackets is the least number of packets from which a target that falls behind by some percent can be told from chance.
+	fewPackets = 100
+	// tailPackets is how many packets a quantile should leave above it.
+	tailPackets = 10
+	shortStep   = 500 * time.Millisecond
+)
+
+// leastPackets is what the figures that were asked for need.
+func (f *ladderFlags) leastPackets() enough {
+	least := enough{fewPackets, fmt.Sprintf("whether a target keeps up takes %d", fewPackets)}
+	for _, text := range f.slos {
+		o, err := verdict.ParseSLO(text)
+		if err != nil || o.Metric != "p" {
+			continue
+		}
+		if n := tailPackets / (1 - o.Quantile); n > least.packets {
+			least = enough{n, fmt.Sprintf("%s takes %.0f, of which %d lie above it", strings.SplitN(o.Text, "<", 2)[0], n, tailPackets)}
+		}
+	}
+	return least
+}
+
+// checkLadder refuses what a ladder cannot use.
+func (f *ladderFlags) checkLadder() error {
+	switch {
+	case f.step < shortStep:
+		return fmt.Errorf("--step %v: a step shorter than %v is over before a target has settled; want %v or more, 10s is usual", f.step, shortStep, shortStep)
+	case f.step > time.Hour:
+		return fmt.Errorf("--step %v: want at most 1h", f.step)
+	case f.profile != "const" && f.profile != "poisson":
+		return fmt.Errorf("--profile %s: want const or poisson, which have one rate a step", f.profile)
+	case f.format != "text" && f.format != "json" && f.format != "csv":
+		return fmt.Errorf("--format %q: want text, json or csv", f.format)
+	}
+	for _, text := range f.slos {
+		o, err := verdict.ParseSLO(text)
+		switch {
+		case err != nil:
+			return fmt.Errorf("--slo: %w", err)
+		case o.Metric == "loss" && o.Limit == 0 && !o.OrEqual:
+			return fmt.Errorf("--slo %s: can never hold, no share is below 0 %%; for no loss at all say loss<=0%%", o.Text)
+		case f.mode == stats.ModeOneway && o.Of != "lag" && o.Of != "gap":
+			return fmt.Errorf("--slo %s: can never hold with --mode oneway, where nothing comes back; leave --mode oneway out", o.Text)
+		case o.Metric == "p" && o.Of == "server" && f.payload < 48:
+			return fmt.Errorf("--slo %s: can never hold with --payload %d: the server's report needs 48 bytes", o.Text, f.payload)
+		}
+	}
+	return nil
+}
+
+// measure runs one step.
+func (c *climber) measure(ctx context.Context, pps float64) (*stats.Result, error) {
+	p, err := c.at(pps, c.flags.step)
+	if err != nil {
+		return nil, err
+	}
+	res, err := p.round(ctx, 0)
+	if ctx.Err() != nil && res != nil {
+		return res, nil
+	}
+	return res, err
+}
+
+// at is the plan of a step: the first one's with another schedule, and an epoch that no step before it had. The sockets are new as well.
+func (c *climber) at(pps float64, length time.Duration) (*udpPlan, error) {
+	p := *c.base
+	f := c.flags.udpFlags
+	f.rate, f.duration = rateText(pps), length
+	if err := f.planSchedule(&p, nil); err != nil {
+		return nil, err
+	}
+	if err := f.checkKeys(&p); err != nil {
+		return nil, err
+	}
+	p.engine.Interval = min(max(length/10, 50*time.Millisecond), time.Second)
+	c.epochs++
+	p.epoch += c.epochs
+	p.config.Profile, p.config.DurationNS = p.engine.Schedule.String(), int64(p.engine.Schedule.Length())
+	return &p, nil
+}
+
+// rateText is a rate as the flags of blast udp read it, exact to a thousandth of a packet a second.
+func rateText(pps float64) string { return strconv.FormatFloat(pps, 'f', 3, 64) }
+
+// run climbs, and fills what only this command knows.
+func (c *climber) run(ctx context.Context) (*stats.Ladder, error) {
+	started := time.Now()
+	l, err := ladder.Run(ctx, c.config)
+	if l == nil {
+		return nil, err
+	}
+	l.Started, l.RunID, l.Command, l.Host, l.Config = started, c.base.runID, os.Args, c.base.host, c.asked
+	return l, err
+}
+
+// print writes the ladder where it was asked for.
+func (c *climber) print(out *output, l *stats.Ladder) error {
+	return out.emit(c.flags.format == "json", os.Stdout,
+		func(w io.Writer) error { return renderLadder(w, l, c.flags.format, isTerminal(os.Stdout)) },
+		func(w io.Writer) error { return report.LadderJSON(w, l) })
+}
+
+func renderLadder(w io.Writer, l *stats.Ladder, format string, color bool) error {
+	switch format {
+	case "json":
+		return report.LadderJSON(w, l)
+	case "csv":
+		return report.LadderCSV(w, l)
+	}
+	return report.Ladder(w, l, report.Options{Color: color})
+}
+
+// progress prints a line a step on a terminal.
+func (c *climber) progress(p ladder.Progress) {
+	if !isTerminal(os.Stderr) {
+		return
+	}
+	if p.Step == nil {
+		fmt.Fprintf(os.Stderr, "step %d (at most %d), %s: %s asked ...\n", p.N, p.Most, p.Phase, stats.FormatPPS(p.PPS))
+		return
+	}
+	x := p.Step
+	fmt.Fprintf(os.Stderr, "\x1b[A\r\x1b[Kstep %d (at most %d), %s: %s asked, %s replied, p99 %s, generator at %.0f %% (%s): %s\n", p.N, p.Most, p.Phase,
+		stats.FormatPPS(p.PPS), stats.FormatPPS(x.ThroughputPPS), stats.FormatNS(x.Result.Latency.P99), 100*x.Water, x.WaterOf, report.OutcomeWord(x.Outcome))
+}
+
+// duration says how long it may take: what the steps of a whole climb take, and the most.
+func (c *climber) duration() string {
+	one := c.flags.step + c.flags.warmup
+	climb, most := len(c.config.Rates()), c.config.MostSteps()
+	wait := c.flags.timeout + c.patience()
+	return fmt.Sprintf("ladder: %d steps of %v from %s up if nothing gives, about %v; at most %d with the search for the knee and repeats, %v, and %v if the target takes its time to become idle",
+		climb, c.flags.step, stats.FormatPPS(c.config.From), (time.Duration(climb) * (one + 300*time.Millisecond)).Round(time.Second), most,
+		(time.Duration(most) * (one + 300*time.Millisecond)).Round(time.Second), (time.Duration(most) * (one + wait)).Round(time.Second))
+}
+
+// describe prints the plan of a dry run.
+func (c *climber) describe(w io.Writer) error {
+	var b strings.Builder
+	p := &c.base.config
+	fmt.Fprintf(&b, "dry run: nothing was sent\ntargets   %s (%s)\nbackend   %s, %d worker(s), payload %d B, %s\n", strings.Join(p.Targets, ", "), p.Mode,
+		c.base.entry.Name, p.Workers, p.PayloadBytes, c.flags.profile)
+	b.WriteString("climb    ")
+	for _, pps := range c.config.Rates() {
+		b.WriteString(" " + strings.ReplaceAll(stats.FormatPPS(pps), " ", ""))
+	}
+	fmt.Fprintf(&b, "\nuntil     something gives; then the gap is halved to %s\n", stats.FormatPercent(c.config.Resolution))
+	fmt.Fprintln(&b, c.duration())
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"blast/engine"
+	"blast/stats"
+)
+
+// calm is how the target answers when it is idle, as the quickest probe so far found it.
+type calm struct {
+	known    bool
+	idle     int64 // median latency of a probe, ns
+	attempts int
+}
+
+const (
+	probePackets = 10
+	probeRate    = 100
+	// probeTries bounds the probes of a target that never answered.
+	probeTries = 3
+	probePause = 50 * time.Millisecond
+	// probeSlack is how much slower than idle a target may answer and still count as idle, beside twice as slow.
+	probeSlack = 2 * time.Millisecond
+)
+
+// settle waits until the target has worked off what the step before left: until a few packets, one by one, come back about as quickly as they
+// did at first. Without replies there is nothing to see, and a pause must do.
+func (c *climber) settle(ctx context.Context) error {
+	if c.flags.mode == stats.ModeOneway {
+		return pause(ctx, 4*probePause)
+	}
+	begun := time.Now()
+	for {
+		quiet, err := c.probe(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("probe before the step: %w", err)
+		case quiet:
+			return pause(ctx, probePause)
+		case !c.calm.known && c.calm.attempts >= probeTries:
+			return fmt.Errorf("the target does not answer: %d probes of %d packets, and nothing came back within %v; is it up, and does it answer what blast sends (--match for a foreign protocol)? "+
+				"Without replies, --mode oneway finds the generator's limit", probeTries, probePackets, c.flags.timeout)
+		case c.calm.known && time.Since(begun) > c.patience():
+			return fmt.Errorf("the target did not become idle within %v: single packets still take longer than twice the %s that they took at first, or get lost",
+				c.patience(), stats.FormatNS(c.calm.idle))
+		}
+		if err := pause(ctx, probePause); err != nil {
+			return err
+		}
+	}
+}
+
+// patience bounds the wait for an idle target: a queue that a step filled at several times what the target can do empties in as many steps.
+func (c *climber) patience() time.Duration { return 3*c.flags.step + 5*time.Second }
+
+// probe sends a few packets and reports whether they came back as from an idle target.
+func (c *climber) probe(ctx context.Context) (bool, error) {
+	rate := min(probeRate, c.config.From)
+	packets := max(min(rate/10, probePackets), 3)
+	p, err := c.at(rate, time.Duration(packets/rate*float64(time.Second)))
+	if err != nil {
+		return false, err
+	}
+	cfg := p.engine
+	cfg.Warmup, cfg.Epoch = nil, p.epoch
+	cfg.Source = func(worker int) engine.Source { return p.source(worker, cfg.Epoch) }
+	c.calm.attempts++
+	res, err := p.execute(ctx, cfg)
+	if res == nil || err != nil {
+		return false, err
+	}
+	l := &res.Ledger
+	if 2*(l.Replied+l.Late) <= l.Sent {
+		return false, nil
+	}
+	took := res.Latency.P50
+	if !c.calm.known || took < c.calm.idle {
+		c.calm.known, c.calm.idle = true, took
+	}
+	return took <= 2*c.calm.idle+int64(probeSlack), nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,293 @@
+package ladder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"blast/stats"
+)
+
+// Run climbs from cfg.From until something gives, narrows that down to cfg.Resolution, and says in the Knee what it was. It fills Steps, Knee,
+// Verdict and Interrupted of the ladder; the rest is the caller's. When ctx ends, the ladder is what was found until then, with Interrupted
+// set. An error of a step or of Settle ends it likewise and is returned with the ladder; only a configuration that is wrong returns none.
+func Run(ctx context.Context, cfg Config) (*stats.Ladder, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	s := &search{Config: cfg, most: cfg.MostSteps(), usual: 1, repeats: maxRepeats, hints: maxHints, out: &stats.Ladder{Schema: stats.LadderSchema, Steps: []stats.Step{}}}
+	err := s.run(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		s.out.Interrupted, err = "interrupt", nil
+	case err != nil:
+		s.out.Interrupted = err.Error()
+	}
+	s.conclude()
+	return s.out, err
+}
+
+// search is a Run in progress.
+type search struct {
+	Config
+	out     *stats.Ladder
+	most    int
+	repeats int // steps that may still be spent on repeats
+
+	// low is the highest rate that held and high the lowest that did not, 0 = none; because is the outcome at high.
+	low, high float64
+	because   string
+	// usual is the share of packets that is answered at any rate: below 1 on a path that loses some whatever the load.
+	usual float64
+	// guesses are rates to try before the middle; hints is how many more may be.
+	guesses []float64
+	hints   int
+}
+
+func (s *search) run(ctx context.Context) error {
+	for _, pps := range s.Rates() {
+		if pps <= s.low {
+			continue // passed already: it came out that losses there are not the load's
+		}
+		if err := s.ask(ctx, pps, PhaseClimb); err != nil {
+			return err
+		}
+		if s.high == 0 {
+			continue
+		}
+		if again, err := s.narrow(ctx); err != nil || !again {
+			return err
+		}
+	}
+	return nil
+}
+
+// narrow closes the gap between low and high. again says that high was none after all, and the climb goes on.
+func (s *search) narrow(ctx context.Context) (again bool, err error) {
+	first := s.low == 0
+	left := maxDown + s.halvings(2)
+	if !first {
+		left = s.halvings(s.high / s.low)
+	}
+	for ; left > 0; left-- {
+		pps := s.middle()
+		if pps == 0 {
+			return false, nil
+		}
+		if err := s.ask(ctx, pps, PhaseBisect); err != nil {
+			return false, err
+		}
+		if first && s.losesAnyway() {
+			return true, nil
+		}
+		first = false
+	}
+	return false, nil
+}
+
+// ask runs steps at pps until it is clear what they show, and moves low or high there.
+func (s *search) ask(ctx context.Context, pps float64, phase string) error {
+	var held, bad, void, slo int
+	for try := 1; ; try++ {
+		step, err := s.step(ctx, pps, phase, try)
+		if err != nil {
+			return err
+		}
+		switch step.Outcome {
+		case stats.OutcomeHeld:
+			held++
+		case stats.OutcomeVoid:
+			void++
+		case stats.OutcomeSLO:
+			slo++
+			bad++
+		default:
+			bad++
+		}
+		last := try == maxTries || s.repeats == 0
+		switch {
+		case held > bad && (bad == 0 || held == 2 || last):
+			s.low = pps
+			return nil
+		case bad == 2 || last && bad > 0:
+			s.broke(pps, map[bool]string{true: stats.OutcomeSLO, false: stats.OutcomeSaturated}[slo > 0])
+			return nil
+		case bad == 0 && (last || void >= patience(&step.Result)):
+			s.broke(pps, stats.OutcomeVoid)
+			return nil
+		}
+		s.repeats--
+	}
+}
+
+// patience is how many void steps show that the generator is the wall, by the reasons of the last: interruptions from outside may be bad
+// luck, a rate above the calibrated ceiling is not.
+func patience(r *stats.Result) int {
+	list := codes(r)
+	outside := func(code string) bool { return code == "lag" || code == "lag-trend" || code == "steal" }
+	switch {
+	case slices.Contains(list, "ceiling"):
+		return 1
+	case !slices.ContainsFunc(list, func(c string) bool { return !outside(c) }):
+		return 3
+	}
+	return 2
+}
+
+// broke makes pps the lowest rate that did not hold, and guesses from its last step where the edge lies.
+func (s *search) broke(pps float64, because string) {
+	s.high, s.because = pps, because
+	s.guesses = nil
+	switch because {
+	case stats.OutcomeSaturated:
+		if at := s.last(pps, because).ThroughputPPS / s.usual; at > 0 {
+			s.guesses = []float64{at * (1 - s.Resolution/2), at * (1 + s.Resolution/2)}
+		}
+	case stats.OutcomeVoid:
+		s.guesses = []float64{s.Ceiling, s.byDuty()}
+	}
+}
+
+// byDuty estimates the rate at which the generator would be as busy as it may, if each packet costs what it did where it was last seen.
+func (s *search) byDuty() float64 {
+	at, outcome := s.low, stats.OutcomeHeld
+	if at == 0 {
+		at, outcome = s.high, stats.OutcomeVoid
+	}
+	step := s.last(at, outcome)
+	if step == nil || step.WaterOf != "duty" || step.Water <= 0 {
+		return 0
+	}
+	return 0.97 * at / step.Water
+}
+
+// last is the last step at a rate with an outcome, nil if there is none.
+func (s *search) last(pps float64, outcome string) *stats.Step {
+	for i := len(s.out.Steps) - 1; i >= 0; i-- {
+		if x := &s.out.Steps[i]; x.AskedPPS == pps && x.Outcome == outcome {
+			return x
+		}
+	}
+	return nil
+}
+
+// middle is the next rate between low and high; 0 when they are near enough, or there is none.
+func (s *search) middle() float64 {
+	low, high := s.low, s.high
+	if low > 0 && high <= low*(1+s.Resolution) {
+		return 0
+	}
+	for len(s.guesses) > 0 && s.hints > 0 {
+		at := tidy(s.guesses[0])
+		s.guesses = s.guesses[1:]
+		if at >= s.Floor && at > low*(1+s.Resolution/8) && at < high/(1+s.Resolution/8) {
+			s.hints--
+			return at
+		}
+	}
+	at := math.Sqrt(low * high)
+	if low == 0 {
+		if at = max(high/2, s.Floor); at >= high {
+			return 0
+		}
+	}
+	if round := tidy(at); round > low && round < high && round >= s.Floor {
+		return round
+	}
+	if at <= low || at >= high {
+		return 0
+	}
+	return at
+}
+
+// tidy rounds to three significant digits, a rate that people can read.
+func tidy(pps float64) float64 {
+	if pps <= 0 || math.IsInf(pps, 0) || math.IsNaN(pps) {
+		return 0
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(pps))-2)
+	if unit < 1 {
+		per := math.Round(1 / unit)
+		return math.Round(pps*per) / per
+	}
+	return math.Round(pps/unit) * unit
+}
+
+// step runs one.
+func (s *search) step(ctx context.Context, pps float64, phase string, try int) (*stats.Step, error) {
+	n := len(s.out.Steps) + 1
+	if s.Settle != nil {
+		if err := s.Settle(ctx); err != nil {
+			return nil, s.after(err)
+		}
+	}
+	if s.Progress != nil {
+		s.Progress(Progress{N: n, Most: s.most, Phase: phase, PPS: pps})
+	}
+	r, err := s.Run(ctx, pps)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("step %d at %s: %w", n, stats.FormatPPS(pps), err)
+	case r == nil:
+		return nil, fmt.Errorf("step %d at %s: no result", n, stats.FormatPPS(pps))
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case r.Interrupted != "":
+		return nil, fmt.Errorf("step %d at %s: %s", n, stats.FormatPPS(pps), r.Interrupted)
+	}
+	s.out.Steps = append(s.out.Steps, stats.Step{AskedPPS: pps, Phase: phase, Try: try, Result: *r})
+	step := &s.out.Steps[n-1]
+	judge(step, s.usual)
+	if s.Progress != nil {
+		s.Progress(Progress{N: n, Most: s.most, Phase: phase, PPS: pps, Step: step})
+	}
+	return step, nil
+}
+
+// after says what the target was asked last when it did not settle.
+func (s *search) after(err error) error {
+	n := len(s.out.Steps)
+	if n == 0 || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fmt.Errorf("after the step at %s: %w", stats.FormatPPS(s.out.Steps[n-1].AskedPPS), err)
+}
+
+// losesAnyway looks at the first two rates, when neither held: a target that is too slow answers a larger share of the lower one. The same
+// share at both is the way of the path, or of the target, at any rate; what counts then is whether that share changes, and all is judged anew.
+func (s *search) losesAnyway() bool {
+	if s.low != 0 || s.because != stats.OutcomeSaturated {
+		return false
+	}
+	lower, higher := s.last(s.high, stats.OutcomeSaturated), (*stats.Step)(nil)
+	for i := range s.out.Steps {
+		if x := &s.out.Steps[i]; x.AskedPPS > s.high && x.Outcome == stats.OutcomeSaturated {
+			higher = x
+		}
+	}
+	if lower == nil || higher == nil {
+		return false
+	}
+	a, b := flowOf(&lower.Result), flowOf(&higher.Result)
+	if b.share() < 0.1 || math.Abs(a.share()-b.share()) > shortfall/2 {
+		return false
+	}
+	s.usual = min(a.share(), b.share())
+	for i := range s.out.Steps {
+		judge(&s.out.Steps[i], s.usual)
+	}
+	switch {
+	case higher.Outcome == stats.OutcomeHeld:
+		s.low, s.high, s.because = higher.AskedPPS, 0, ""
+		return true
+	case lower.Outcome == stats.OutcomeHeld: // an objective lies between them
+		s.low = lower.AskedPPS
+		s.broke(higher.AskedPPS, higher.Outcome)
+	default:
+		s.broke(lower.AskedPPS, lower.Outcome)
+	}
+	return false
+}
