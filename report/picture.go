@@ -154,7 +154,8 @@ func (f *picture) draw(id string, s size) string {
 	label.XAlign, label.YAlign = draw.XLeft, draw.YTop
 	whole.FillText(label, vg.Point{Y: whole.Max.Y - 1}, f.y.label)
 	label.XAlign, label.YAlign = draw.XCenter, draw.YBottom
-	whole.FillText(label, vg.Point{X: p.DataCanvas(inner).Center().X, Y: vg.Length(s.text * 0.3)}, f.x.label)
+	data := p.DataCanvas(inner)
+	whole.FillText(label, vg.Point{X: data.Center().X, Y: vg.Length(s.text * 0.3)}, f.x.label)
 	return c.svg(id, f.title, f.desc)
 }
 
