@@ -40,6 +40,7 @@ func (r *run) collect() {
 		}
 	}
 	r.takeReplies(r.Clock.Now())
+	r.trace()
 	r.tell()
 }
 
@@ -53,6 +54,7 @@ func (r *run) finish() {
 		}
 	}
 	r.takeReplies(math.MaxInt64)
+	r.trace()
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		last := l.send.Active()
@@ -280,7 +282,7 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 	res.Rate = stats.RateOf(r.target(), r.traffic(), res.Ledger.Replied+res.Ledger.Late, time.Duration(elapsed))
 	res.Lag, res.Latency = r.total.lag.Summary(), r.total.latency.Summary()
 	res.Service, res.Server = r.total.service.Summary(), r.total.server.Summary()
-	res.Gap = new(stats.Hist).Summary()
+	r.fillTrace(res)
 	r.fillModel(res)
 	err = errors.Join(err, r.closeReplies(res))
 	if res.Ledger.Sent == 0 && err == nil {

@@ -68,6 +68,9 @@ type Config struct {
 	// Correct, in the closed model only, makes Result.Corrected an estimate of what clients that send every Correct would have seen;
 	// 0 means none. See stats.Hist.RecordCorrected.
 	Correct time.Duration
+	// StampEvery samples one slot in so many, in runs of 16 consecutive ones of a worker placed by StampSeed, for kernel stamps, which become
+	// Result.Segments, Gap and Departures; 0 means none. Backend.Stamps follows from it.
+	StampEvery, StampSeed uint64
 	// Names, if set, is filled with the names of the slots that did not fare well. It costs an append for each.
 	Names *Names
 	// Replies, if set, opens a receiver inside the kernel that takes the replies in place of the workers' own. It is told the ports that the
@@ -160,6 +163,8 @@ type run struct {
 	drained   int64 // when the drain ended
 	kernel    *kernelReplies
 
+	tracing  tracing
+
 	total    totals
 	timeline []stats.Second
 	building building
@@ -176,6 +181,7 @@ type lane struct {
 	cursor pace.Cursor
 	limits backend.Limits
 	result stats.Worker
+	trace  trace
 }
 
 // Run executes the plan and returns what it measured; the caller adds configuration, host and verdict. When ctx ends, Run stops
@@ -305,7 +311,7 @@ func (r *run) open(i int) error {
 	w, l := r.workers[i], &r.lanes[i]
 	cfg := r.Backend
 	cfg.Flows, cfg.Receive, cfg.Now = l.flows, r.Echo, r.Clock.Now
-	cfg.Worker = i
+	cfg.Worker, cfg.Stamps = i, r.StampEvery > 0
 	snd, rcv, err := r.Open(cfg)
 	if err != nil {
 		return fmt.Errorf("worker %d: %w", i, err)
@@ -316,6 +322,7 @@ func (r *run) open(i int) error {
 	if r.Echo {
 		r.receivers[i].rcv = rcv
 	}
+	r.follow(i)
 	return nil
 }
 
@@ -370,6 +377,7 @@ func (r *run) sendAll(i int) {
 		l.result.UserNS, l.result.SystemNS = int64(after.User-before.User), int64(after.System-before.System+kernel.cpu)
 		w.kernelDuty = kernel.duty()
 		r.settleCompletions(w)
+		w.settleStamps()
 		l.limits = w.snd.Limits()
 	}
 	if err := w.snd.Close(); err != nil && w.err == nil {

@@ -27,6 +27,7 @@ type receiver struct {
 	stop     atomic.Bool
 	stamp    packet.Stamp
 	answer   func(flow int, seq uint64, at int64) // told of the first reply to a slot; nil but in a crowd
+	follow   *follower                            // of sampled packets; nil without stamps
 	names    *names                               // nil unless asked for
 	expiry   expiry
 	expected int64 // what RecordCorrected wants; 0 = no estimate asked for
@@ -116,6 +117,11 @@ func (r *receiver) packet(p *backend.Packet) {
 		}
 	}
 	r.unique++
+	if r.follow != nil {
+		if id := r.follow.sampler.pick(st.Seq); id != 0 {
+			r.follow.replied(id, p, st.ServerReceived, st.ServerSent)
+		}
+	}
 	if st.Seq < r.expiry.to {
 		r.expiry.count--
 	}

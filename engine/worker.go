@@ -38,7 +38,8 @@ type worker struct {
 	unpaced  bool // planned is the time of the send
 	planless bool // there is no schedule: unpaced, or a closed model
 	interval int64
-	idle     func() // called once a pass in tests that have no second thread; nil otherwise
+	follow   *follower // of sampled packets; nil without stamps
+	idle     func()    // called once a pass in tests that have no second thread; nil otherwise
 
 	cursor  pace.Cursor
 	origin  int64 // planned times of the cursor count from here
@@ -164,6 +165,9 @@ func (w *worker) send(now int64) int64 {
 			st.Planned = now
 		}
 		s.Flow = d.flow
+		if w.follow != nil {
+			s.Stamp = w.follow.sampler.pick(d.seq)
+		}
 		d.bytes = w.src.Fill(st, d.flow, s.Payload)
 		s.Len = d.bytes
 	}
@@ -180,6 +184,9 @@ func (w *worker) send(now int64) int64 {
 		done++
 	}
 	if accepted > 0 {
+		if w.follow != nil {
+			w.follow.sent(w.due[:accepted], now, w.unpaced)
+		}
 		w.record(w.due[:accepted], after)
 	}
 	w.due = w.due[:copy(w.due, w.due[done:])]
@@ -271,6 +278,9 @@ func (w *worker) reap() {
 	for i, n := range c.Events {
 		w.completed.Events[i] += n
 	}
+	if w.follow != nil {
+		w.follow.collect()
+	}
 }
 
 // wait passes the time to until: sleep, then spin. It returns the time, which is at or after until unless a stop came.
@@ -290,7 +300,7 @@ func (w *worker) wait(now, until int64) int64 {
 			}
 		} else {
 			now = w.clk.Now()
-			if w.async {
+			if w.async || w.follow != nil && w.follow.look(until-now) {
 				w.reap()
 			}
 		}

@@ -39,6 +39,7 @@ type udpFlags struct {
 	vary                            []string
 	out, format, shard, runID       string
 	modelFlags
+	stampFlags
 	receive string
 }
 
@@ -110,6 +111,7 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.match, "match", "", "OFFSET:LEN: bytes of a reply that name its request; they must be varied by seq")
 	fl.BoolVar(&f.fragment, "fragment", false, "let the kernel fragment payloads above the path MTU instead of refusing them (DF off)")
 	fl.BoolVar(&f.kernelStamp, "kernel-stamp", false, "take receive times from the kernel instead of the receiving thread")
+	f.stampFlags.register(cmd)
 	fl.IntVar(&f.sndbuf, "sndbuf", 0, "SO_SNDBUF in bytes; 0 = the system's default")
 	fl.IntVar(&f.rcvbuf, "rcvbuf", 0, "SO_RCVBUF in bytes; 0 = 4 MiB")
 	fl.StringVar(&f.out, "out", "", "write the JSON result to this file")

@@ -60,7 +60,7 @@ func (f *udpFlags) plan(ctx context.Context, args []string) (*udpPlan, error) {
 		return nil, err
 	}
 	for _, step := range []func(*udpPlan, []netip.AddrPort) error{
-		f.checkNumbers, f.checkTargets, f.planModel, f.planPayload, f.planSchedule, f.checkFits, f.planFlows, f.planWorkers, f.planHost, f.planBackend, f.planShard,
+		f.checkNumbers, f.checkTargets, f.planModel, f.planPayload, f.planSchedule, f.checkFits, f.planFlows, f.planWorkers, f.planHost, f.planBackend, f.planStamps, f.planShard,
 	} {
 		if err := step(p, targets); err != nil {
 			return nil, err
