@@ -36,7 +36,9 @@ type plan struct {
 	catchUp  backend.CatchUp
 	maxLag   time.Duration
 	grace    time.Duration
-	// during, if set, runs beside the workers; stop gets them.
+	tell     backend.ReplyKinds
+	// opened, if set, runs between opening and the start; during runs beside the workers; stop gets them.
+	opened func()
 	during func(begun time.Time)
 	stop   func([]backend.Offload)
 }
@@ -56,6 +58,8 @@ type outcome struct {
 	err      error
 	sent     uint64
 	dropped  uint64
+	told     []backend.Reply
+	missed   uint64
 	unseen   uint64 // slots of worker 0 below Next without a reply
 	limits   backend.Limits
 	receiver backend.OffloadReceiver
@@ -124,7 +128,7 @@ func execute(t testing.TB, pair *testnet.Pair, p plan) *outcome {
 	p.fill()
 	o := &outcome{}
 	var cfgs []backend.OffloadConfig
-	receive := &backend.ReceiverConfig{Epoch: 7, Timeout: 200 * time.Millisecond, Interval: 100 * time.Millisecond}
+	receive := &backend.ReceiverConfig{Epoch: 7, Timeout: 200 * time.Millisecond, Interval: 100 * time.Millisecond, Tell: p.tell}
 	for w := range p.workers {
 		c := p.config(t, pair, w)
 		cfgs = append(cfgs, c)
@@ -156,6 +160,9 @@ func execute(t testing.TB, pair *testnet.Pair, p plan) *outcome {
 			}
 		}
 	}()
+	if p.opened != nil {
+		p.opened()
+	}
 	errs := make(chan error)
 	for i, w := range list {
 		go func() {
@@ -247,6 +254,9 @@ func (o *outcome) collect(t testing.TB, list []backend.Offload) {
 		t.Fatal(err)
 	}
 	if o.unseen, err = o.receiver.Unseen(0, 0, o.books[0].Next, nil); err != nil {
+		t.Fatal(err)
+	}
+	if o.missed, err = o.receiver.Told(func(r *backend.Reply) { o.told = append(o.told, *r) }); err != nil {
 		t.Fatal(err)
 	}
 	for _, now := range []int64{sys.Monotonic(), math.MaxInt64} {
