@@ -1,0 +1,126 @@
+package stats
+
+import (
+	"fmt"
+	"math"
+)
+
+const (
+	// stationaryBatches is the least number of batches that two halves can be told apart by.
+	stationaryBatches = 10
+	// stationaryLevel is the probability at which a run that did not change is said to have changed, in each of the two tests.
+	stationaryLevel = 0.005
+	// stationaryMean and stationaryP99 are the changes that matter: long runs show ever smaller ones for certain.
+	stationaryMean, stationaryP99 = 0.05, 0.10
+)
+
+// Stationary compares the first half of the batches with the second. Two things must hold for a change: batches scatter too little
+// to explain it (Welch's t on their means, with 1 % of false alarms for both tests together), and it is large enough to matter: 5 % of the
+// mean, or 10 % of the p99, for which the test is of the share of samples above the whole run's p99 (or about it, where many share that value). It is nil with fewer than 10 batches.
+func (b *Batches) Stationary(of string) *Stationary {
+	n := len(b.list)
+	first, second := b.list[:n/2], b.list[n-n/2:]
+	if min(holding(first), holding(second)) < stationaryBatches/2 {
+		return nil
+	}
+	bucket := together(b.list).bucketNear(0.99)
+	s := &Stationary{Of: of, First: halfOf(first), Second: halfOf(second)}
+	mean := welch(clustersOf(first, sumOf), clustersOf(second, sumOf))
+	above := func(x *batch) float64 { return float64(x.count - x.atMost(bucket)) }
+	tail := welch(clustersOf(first, above), clustersOf(second, above))
+	moved, stretched := change(s.First.MeanNS, s.Second.MeanNS), change(float64(s.First.P99NS), float64(s.Second.P99NS))
+	drift := mean < stationaryLevel && math.Abs(moved) >= stationaryMean
+	longer := tail < stationaryLevel && math.Abs(stretched) >= stationaryP99
+	s.Holds = !drift && !longer
+	figures := fmt.Sprintf("mean %s %s and then %s (%+.1f %%), p99 %s and then %s (%+.1f %%)", of, FormatNS(int64(s.First.MeanNS)), FormatNS(int64(s.Second.MeanNS)), 100*moved,
+		FormatNS(s.First.P99NS), FormatNS(s.Second.P99NS), 100*stretched)
+	switch {
+	case drift && longer:
+		s.Detail = figures + ": both changed by more than the scatter within the halves explains"
+	case drift:
+		s.Detail = figures + ": the mean changed by more than the scatter within the halves explains"
+	case longer:
+		s.Detail = figures + ": the tail changed by more than the scatter within the halves explains"
+	default:
+		s.Detail = figures + ": no change beyond the scatter within the halves, or none that matters"
+	}
+	return s
+}
+
+// change is b / a - 1; 0 where a is 0.
+func change(a, b float64) float64 {
+	if a == 0 {
+		return 0
+	}
+	return b/a - 1
+}
+
+func sumOf(x *batch) float64 { return x.sum }
+
+// holding counts the batches with samples.
+func holding(list []batch) int {
+	n := 0
+	for i := range list {
+		if list[i].count > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// clustersOf are the batches with samples, each with its part of something.
+func clustersOf(list []batch, part func(*batch) float64) []cluster {
+	var out []cluster
+	for i := range list {
+		if x := &list[i]; x.count > 0 {
+			out = append(out, cluster{part(x), float64(x.count)})
+		}
+	}
+	return out
+}
+
+// welch is the probability of a difference between the ratios of a and b as large as theirs when the true ones are equal: Welch's t with
+// the degrees of freedom of Welch and Satterthwaite (Biometrika 34, 1947), on batches made independent first.
+func welch(a, b []cluster) float64 {
+	a, b = independent(a), independent(b)
+	m, v := ratio(a)
+	n, w := ratio(b)
+	switch {
+	case m == n:
+		return 1
+	case v+w == 0:
+		return 0
+	}
+	t := math.Abs(n-m) / math.Sqrt(v+w)
+	df := (v + w) * (v + w) / (v*v/float64(len(a)-1) + w*w/float64(len(b)-1))
+	return 2 * studentAbove(t, df)
+}
+
+// halfOf is what a Result says of one half.
+func halfOf(list []batch) Half {
+	h := together(list)
+	n := h.Count()
+	mean := 0.0
+	for i := range list {
+		mean += list[i].sum / float64(max(n, 1))
+	}
+	return Half{Samples: n, MeanNS: mean, P50NS: h.Quantile(0.5), P99NS: h.Quantile(0.99)}
+}
+
+// together is the histogram of all batches; its extremes and sum are only those of its buckets.
+func together(list []batch) *Hist {
+	h := &Hist{}
+	for i := range list {
+		for next := unpack(list[i].packed); ; {
+			bucket, n := next()
+			if n == 0 {
+				break
+			}
+			h.RecordN(BucketLow(bucket), n)
+		}
+	}
+	if h.hi > 0 {
+		h.max = BucketLow(h.hi) - 1
+	}
+	return h
+}
