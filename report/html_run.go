@@ -120,7 +120,7 @@ func countingLost(s *stats.Histogram, quantile float64, missing uint64) []string
 	if !ok || quantile == 1 {
 		return []string{"lost counted: lost"}
 	}
-	if v == h.Quantile(quantile) {
+	if stats.FormatNS(v) == stats.FormatNS(h.Quantile(quantile)) {
 		return nil // so few are lost that the figure stands
 	}
 	return []string{"lost counted: " + stats.FormatNS(v)}
@@ -212,8 +212,15 @@ func courseSection(r *stats.Result) section {
 	for i := range r.Timeline {
 		steal = max(steal, r.Timeline[i].Steal)
 	}
+	var quiet []string
+	if l := &r.Ledger; r.Config.Mode == stats.ModeEcho && l.Lost+l.Late+l.InFlight == 0 {
+		quiet = append(quiet, "No packet was lost, late or still in flight at the end.")
+	}
 	if steal == 0 {
-		s.Parts = append(s.Parts, part{Text: "No CPU time was stolen by a hypervisor or a cgroup quota in any interval."})
+		quiet = append(quiet, "No CPU time was stolen by a hypervisor or a cgroup quota in any interval.")
+	}
+	if len(quiet) > 0 {
+		s.Parts = append(s.Parts, part{Text: strings.Join(quiet, " ")})
 	}
 	return s
 }
@@ -345,7 +352,7 @@ func setupSection(r *stats.Result) section {
 		{"targets", c.Targets},
 		{"model", []string{model(c)}},
 		{"rate", []string{"asked " + asked}},
-		{"measured", []string{fmt.Sprintf("%s of %s asked, after %s of warm-up, which is left out of all figures", stats.FormatNS(r.Rate.ElapsedNS), stats.FormatNS(c.DurationNS), stats.FormatNS(c.WarmupNS))}},
+		{"measured", []string{fmt.Sprintf("%s of %s asked, %s", stats.FormatNS(r.Rate.ElapsedNS), stats.FormatNS(c.DurationNS), warmup(c.WarmupNS))}},
 		{"waiting", []string{fmt.Sprintf("timeout %s, drain %s", stats.FormatNS(c.TimeoutNS), drain(c.DrainNS))}},
 		{"bits sent", []string{fmt.Sprintf("L1 %s, L2 %s, IP %s, payload %s", stats.FormatBPS(r.Rate.L1BPS), stats.FormatBPS(r.Rate.L2BPS), stats.FormatBPS(r.Rate.IPBPS), stats.FormatBPS(r.Rate.PayloadBPS)),
 			"bytes: IP = UDP payload + 28, IPv6 48; L2 = IP + 18, at least 64; L1 = L2 + 20"}},
@@ -363,6 +370,13 @@ func setupSection(r *stats.Result) section {
 		facts = append(facts, fact{"SLOs", []string{strings.Join(c.SLOs, ", ")}})
 	}
 	return section{ID: "setup", Title: "Setup", Parts: []part{{Facts: facts}, {Command: strings.Join(r.Command, " ")}}}
+}
+
+func warmup(ns int64) string {
+	if ns == 0 {
+		return "without warm-up"
+	}
+	return "after " + stats.FormatNS(ns) + " of warm-up, which is left out of all figures"
 }
 
 func drain(ns int64) string {

@@ -131,7 +131,7 @@ func (f *picture) draw(id string, s size) string {
 	f.y.apply(&p.Y, face, int(s.height/s.text/roomPerLabelY))
 	p.X.LineStyle = draw.LineStyle{Color: inkMuted, Width: 1}
 	p.X.Tick.LineStyle = draw.LineStyle{Color: inkMuted, Width: 1}
-	p.X.Tick.Length = 4
+	p.X.Tick.Length = vg.Length(s.text / 2)
 	if len(f.bars) == 0 {
 		p.Y.LineStyle.Width = 0
 	}
@@ -149,6 +149,10 @@ func (f *picture) draw(id string, s size) string {
 		top = 2.2 * s.text
 	}
 	inner := draw.Crop(whole, 0, -2, vg.Length(bottom), vg.Length(-top))
+	// Pictures above one another have their axes above one another, unless one has wide labels.
+	if room := vg.Length(4.4 * s.text); p.DataCanvas(inner).Min.X < room {
+		inner = draw.Crop(inner, room-p.DataCanvas(inner).Min.X, 0, 0, 0)
+	}
 	p.Draw(inner)
 	label := p.Y.Label.TextStyle
 	label.XAlign, label.YAlign = draw.XLeft, draw.YTop

@@ -206,9 +206,9 @@ func delayPicture(r *stats.Result) *picture {
 	return p
 }
 
-// unansweredPicture shows how many more packets left than replies came, where that was ever more than a jitter.
+// unansweredPicture shows how many more packets left than replies came; nil where every packet had its reply in time.
 func unansweredPicture(r *stats.Result) *picture {
-	if r.Config.Mode != stats.ModeEcho {
+	if l := &r.Ledger; r.Config.Mode != stats.ModeEcho || l.Lost+l.Late+l.InFlight == 0 {
 		return nil
 	}
 	p := &picture{id: "unanswered", title: "Without a reply so far", height: 180,

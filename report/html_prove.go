@@ -1,0 +1,139 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"blast/stats"
+)
+
+// HTMLProve writes a proof as a page: the conclusion, then each control with its evidence, and the distributions of their runs laid over
+// one another.
+func HTMLProve(w io.Writer, p *stats.Prove) error {
+	d := &document{
+		Kind: "proof", Subject: subject(p.Targets), Foot: foot(&p.Host), Verdicts: []banner{{Word: pointsWord(p.Conclusion.Points), Sentence: p.Conclusion.Detail}},
+		Circumstance: fmt.Sprintf("five controls at %s, from %s on %s", stats.FormatPPS(p.AskedPPS), p.Host.Hostname, day(p.Started)),
+	}
+	if p.Interrupted != "" {
+		d.Circumstance += "; ended early: " + p.Interrupted
+	}
+	summary := &table{Left: 3, Head: []string{"control", "question", "points at"}}
+	for i := range p.Controls {
+		c := &p.Controls[i]
+		name, question := controlName(c.Name)
+		summary.Rows = append(summary.Rows, row{Cells: []string{name, question, pointsAt(c.Points)}})
+	}
+	d.add(section{ID: "controls", Title: "What each control says", Parts: []part{{Table: summary}}})
+	overlay, err := controlsPicture(p)
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	d.add(section{ID: "distribution", Title: "Latency of the runs", Parts: pictures(overlay)})
+	for i := range p.Controls {
+		d.add(controlSection(&p.Controls[i]))
+	}
+	d.add(section{ID: "setup", Title: "Setup", Parts: []part{{Facts: append([]fact{{"targets", p.Targets}, {"rate", []string{"asked " + stats.FormatPPS(p.AskedPPS)}}},
+		hostFacts(&p.Host)...)}, {Facts: []fact{{"run", []string{p.RunID + ", started " + day(p.Started)}}}}, {Command: strings.Join(p.Command, " ")}}})
+	return d.write(w)
+}
+
+// pointsWord is a conclusion in capitals; none of them is red, which only INVALID is.
+func pointsWord(points string) string {
+	switch points {
+	case stats.PointsTarget:
+		return "TARGET"
+	case stats.PointsGenerator:
+		return "GENERATOR"
+	case stats.PointsNeither:
+		return "NEITHER"
+	}
+	return "CANNOT TELL"
+}
+
+func pointsAt(points string) string {
+	switch points {
+	case stats.PointsTarget:
+		return "target"
+	case stats.PointsGenerator:
+		return "generator"
+	case stats.PointsNeither:
+		return "neither: nothing was slow"
+	}
+	return "nothing: not measured, or it does not tell"
+}
+
+// controlName is what a control is called, and what it asks.
+func controlName(name string) (title, question string) {
+	switch name {
+	case "baseline":
+		return "Loopback baseline", "What can this generator do against a no-op on its own host?"
+	case "generator":
+		return "Generator's resources", "Was a core, a queue or a limit of this host used up?"
+	case "target":
+		return "Target's resources", "Was the target busy while its rate was flat?"
+	case "noop":
+		return "No-op control", "Does the same load against a no-op server go higher?"
+	case "two_generators":
+		return "Two generators", "Do two of them get twice as much out of the target?"
+	}
+	return name, ""
+}
+
+func controlSection(c *stats.Control) section {
+	title, question := controlName(c.Name)
+	s := section{ID: "control-" + strings.ReplaceAll(c.Name, "_", "-"), Title: title, Lead: question, Parts: []part{{Facts: []fact{{"points at", []string{pointsAt(c.Points)}}}}}}
+	if len(c.Evidence) > 0 {
+		s.Parts[0].Facts = append(s.Parts[0].Facts, fact{"evidence", c.Evidence})
+	}
+	if len(c.Results) == 0 {
+		return s
+	}
+	t := &table{Left: 1, Head: []string{"run", "asked", "sent", "replied", "loss", "latency p50", "p99", "p99.9", "max", "lag p99.9", "duty"}}
+	for i := range c.Results {
+		r := &c.Results[i]
+		asked := "max"
+		if r.Config.Paced {
+			asked = stats.FormatPPS(r.Rate.TargetPPS)
+		}
+		t.Rows = append(t.Rows, row{Invalid: !r.Verdict.Valid, Cells: []string{subject(r.Config.Targets), asked, stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(r.Rate.RepliedPPS),
+			stats.FormatPercent(lossOf(r)), stats.FormatNS(r.Latency.P50), stats.FormatNS(r.Latency.P99), stats.FormatNS(r.Latency.P999), stats.FormatNS(r.Latency.Max),
+			stats.FormatNS(r.Lag.P999), percentOf(dutyOf(r))}})
+	}
+	s.Parts = append(s.Parts, part{Table: t})
+	return s
+}
+
+// controlsPicture lays the latencies of the controls' first runs over one another; nil for fewer than two.
+func controlsPicture(p *stats.Prove) (*picture, error) {
+	f := &picture{id: "controls-overlay", title: "Latency of the controls by percentile", untitled: true, height: 360,
+		note: "A target that is the wall is far from the baseline and from the no-op; a generator that is the wall is as slow against all of them."}
+	low, high, most := math.Inf(1), 0.0, uint64(0)
+	styles := map[string]stroke{"baseline": strokeText, "generator": strokeMain, "target": strokeMain, "noop": strokeDashed,
+		"two_generators": {ink: inkMain, width: 1.5, dashes: []float64{5, 4}}}
+	for i := range p.Controls {
+		c := &p.Controls[i]
+		if len(c.Results) == 0 || c.Results[0].Latency.Count == 0 {
+			continue
+		}
+		r := &c.Results[0]
+		run, err := percentiles(&r.Latency, 0)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		title, _ := controlName(c.Name)
+		style, ok := styles[c.Name]
+		if !ok {
+			style = strokeMuted
+		}
+		f.add(title+invalidWord(r), style, run)
+		f.desc += inWords(title, &r.Latency)
+		low, high, most = math.Min(low, float64(r.Latency.Min)), math.Max(high, float64(r.Latency.Max)), max(most, r.Latency.Count)
+	}
+	if len(f.lines) < 2 {
+		return nil, nil
+	}
+	f.x, f.y = nineAxis("percentile of packets, %", float64(most)), timeAxis("time, logarithmic", low, high)
+	return f, nil
+}

@@ -1,0 +1,131 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"blast/stats"
+)
+
+// Prove writes the report of a proof: the conclusion, the five controls with their evidence, and the runs that they rest on.
+func Prove(w io.Writer, v *stats.Prove, o Options) error {
+	p := newPage(o)
+	p.conclusion(v)
+	p.blank()
+	for i := range v.Controls {
+		p.control(i+1, &v.Controls[i])
+	}
+	p.blank()
+	p.proofRuns(v)
+	p.proofCircumstances(v)
+	return p.flush(w)
+}
+
+// ProveJSON writes v as one object of stats.ProveSchema and a line end. v is normalized in doing so.
+func ProveJSON(w io.Writer, v *stats.Prove) error {
+	v.Normalize()
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if _, err := w.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+// conclusion is the first thing on the page.
+func (p *page) conclusion(v *stats.Prove) {
+	word, color := "UNKNOWN", red
+	switch v.Conclusion.Points {
+	case stats.PointsTarget:
+		word, color = "TARGET", green
+	case stats.PointsGenerator:
+		word = "GENERATOR"
+	case stats.PointsNeither:
+		word, color = "NEITHER", green
+	}
+	p.line(word, "%s", v.Conclusion.Detail)
+	first := p.b.String() // colour goes in after wrapping, which counts columns
+	p.b.Reset()
+	p.b.WriteString(p.paint(color, word) + first[len(word):])
+	if v.Interrupted != "" {
+		p.line("ended", "early: %s; what was measured until then is shown", v.Interrupted)
+	}
+	p.line("target", "%s, asked %s", strings.Join(v.Targets, ", "), stats.FormatPPS(v.AskedPPS))
+}
+
+// ControlTitle is a control's name for people.
+func ControlTitle(name string) string {
+	title, ok := map[string]string{
+		stats.ControlBaseline: "baseline", stats.ControlGenerator: "generator", stats.ControlTarget: "target", stats.ControlNoop: "no-op", stats.ControlTwo: "two generators",
+	}[name]
+	if !ok {
+		return name
+	}
+	return title
+}
+
+// PointsWord says where a control points, for people.
+func PointsWord(points string) string {
+	word, ok := map[string]string{
+		stats.PointsTarget: "points at the target", stats.PointsGenerator: "points at the generator", stats.PointsNeither: "nothing slow here", stats.PointsUnknown: "in doubt or unknown",
+	}[points]
+	if !ok {
+		return points
+	}
+	return word
+}
+
+func (p *page) control(n int, c *stats.Control) {
+	p.line(strconv.Itoa(n), "%s: %s", ControlTitle(c.Name), PointsWord(c.Points))
+	for _, text := range c.Evidence {
+		for i, l := range wrap(text, p.width-labelWidth-2) {
+			mark := "- "
+			if i > 0 {
+				mark = "  "
+			}
+			p.b.WriteString(strings.TrimRight(strings.Repeat(" ", labelWidth)+mark+l, " ") + "\n")
+		}
+	}
+}
+
+// proofRuns is a row for each run.
+func (p *page) proofRuns(v *stats.Prove) {
+	rows := [][]string{{"run", "asked", "sent", "answered", "of sent", "lag p99.9", "duty", "verdict"}}
+	for i := range v.Controls {
+		c := &v.Controls[i]
+		for k := range c.Results {
+			r := &c.Results[k]
+			verdict := "VALID"
+			if !r.Verdict.Valid {
+				verdict = "INVALID"
+			}
+			share, duty := 0.0, 0.0
+			if r.Ledger.Sent > 0 {
+				share = float64(r.Ledger.Replied+r.Ledger.Late) / float64(r.Ledger.Sent)
+			}
+			for _, w := range r.Workers {
+				duty = max(duty, w.Duty)
+			}
+			rows = append(rows, []string{strconv.Itoa(i+1) + " " + ControlTitle(c.Name), stats.FormatPPS(r.Rate.TargetPPS), stats.FormatPPS(r.Rate.AchievedPPS),
+				stats.FormatPPS(r.Rate.RepliedPPS), stats.FormatPercent(share), stats.FormatNS(r.Lag.P999), fmt.Sprintf("%.0f %%", 100*duty), verdict})
+		}
+	}
+	if len(rows) == 1 {
+		return
+	}
+	p.table(rows)
+	p.line("", "(answered: late replies too; each run is a whole result in the JSON of --out)")
+	p.blank()
+}
+
+// proofCircumstances is where it was measured.
+func (p *page) proofCircumstances(v *stats.Prove) {
+	h := &v.Host
+	p.line("host", "%s, %s, %d cores, kernel %s, out by %s", h.Hostname, h.CPU, h.Cores, h.Kernel, h.NIC)
+	p.line("run", "%s, started %s, by %s", v.RunID, v.Started.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(v.Command, " "))
+}
