@@ -58,20 +58,20 @@ func (r *run) finish() {
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		last := l.send.Active()
-		last.Index = max(r.building.index, r.lastIndex())
+		last.Index = max(r.building.index*r.slices(), r.endSlice())
 		r.addSend(i, last)
 		if l.recv != nil {
 			last := l.recv.Active()
-			last.Index = max(r.building.index, r.lastIndex())
+			last.Index = max(r.building.index*r.slices(), r.endSlice())
 			r.addReceive(last)
 		}
 	}
 	r.complete()
 }
 
-// lastIndex is the interval in which the plan, or the run that was stopped, ended.
-func (r *run) lastIndex() int64 {
-	return max((r.end()-r.start-1)/int64(r.Interval), 0)
+// endSlice is the slice in which the plan, or the run that was stopped, ended.
+func (r *run) endSlice() int64 {
+	return max((r.end()-r.start-1)/int64(r.slice), 0)
 }
 
 // end is when the measured part ended: the plan's end, or the stop.
@@ -87,6 +87,7 @@ func (r *run) end() int64 {
 
 func (r *run) addSend(worker int, s *stats.SendInterval) {
 	r.enter(s.Index)
+	r.course.Lag.Add(min(s.Index, r.lastSlice()), &s.Lag)
 	r.total.lag.Add(&s.Lag)
 	if r.total.workerLag == nil {
 		r.total.workerLag = make([]stats.Hist, len(r.workers))
@@ -100,6 +101,7 @@ func (r *run) addSend(worker int, s *stats.SendInterval) {
 
 func (r *run) addReceive(v *stats.ReceiveInterval) {
 	r.enter(v.Index)
+	r.course.Latency.Add(min(v.Index, r.lastSlice()), &v.Latency)
 	t := &r.total
 	t.latency.Add(&v.Latency)
 	t.service.Add(&v.Service)
@@ -114,9 +116,9 @@ func (r *run) addReceive(v *stats.ReceiveInterval) {
 	v.Reset()
 }
 
-// enter makes index the interval being built, completing the one before. Replies that come while the run drains belong to the last.
-func (r *run) enter(index int64) {
-	if index = min(index, (r.length-1)/int64(r.Interval)); index > r.building.index {
+// enter makes the interval of slice the one being built, completing the one before. Replies that come while the run drains belong to the last.
+func (r *run) enter(slice int64) {
+	if index := min(slice/r.slices(), (r.length-1)/int64(r.Interval)); index > r.building.index {
 		r.complete()
 		r.building.index = index
 	}
@@ -283,6 +285,7 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 	res.Lag, res.Latency = r.total.lag.Summary(), r.total.latency.Summary()
 	res.Service, res.Server = r.total.service.Summary(), r.total.server.Summary()
 	r.fillTrace(res)
+	res.Precision = r.precision(&r.course, &r.total.latency, &r.total.lag)
 	r.fillModel(res)
 	err = errors.Join(err, r.closeReplies(res))
 	if res.Ledger.Sent == 0 && err == nil {

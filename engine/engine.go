@@ -87,6 +87,8 @@ type Config struct {
 	Interval time.Duration
 	// Epoch goes into the stamps.
 	Epoch uint8
+	// slice is what the threads hand over: Interval or a part of it; see sliceOf.
+	slice time.Duration
 	// Clock is the machine's when nil.
 	Clock clock.Clock
 	// Steal, if set, is asked at the end of every interval for the share of CPU time taken away since it was last asked.
@@ -118,6 +120,7 @@ func (c Config) withDefaults() Config {
 			c.Interval *= 2
 		}
 	}
+	c.slice = sliceOf(c.Interval, c.Schedule.Length(), sliceLeast)
 	if c.Clock == nil {
 		c.Clock = clock.NewReal()
 	}
@@ -163,11 +166,12 @@ type run struct {
 	drained   int64 // when the drain ended
 	kernel    *kernelReplies
 
-	tracing  tracing
+	tracing tracing
 
 	total    totals
 	timeline []stats.Second
 	building building
+	course   stats.Course
 	telling  telling
 }
 
@@ -268,7 +272,7 @@ func newRun(cfg Config) *run {
 		}
 		w := &worker{
 			id: i, clk: cfg.Clock, src: cfg.Source(i), rec: l.send, stop: &r.stopWork, catchUp: cfg.CatchUp, maxLag: int64(cfg.MaxLag),
-			spin: cfg.Spin, unpaced: unpaced && cfg.Model != ModelClosed, planless: unpaced, interval: int64(cfg.Interval), flows: len(l.flows),
+			spin: cfg.Spin, unpaced: unpaced && cfg.Model != ModelClosed, planless: unpaced, interval: int64(cfg.slice), flows: len(l.flows),
 			stamp:  packet.Stamp{Worker: uint16(i), Epoch: cfg.Epoch},
 			unsent: unsent{ring: newBitRing(l.warmed, slots), first: l.warmed},
 		}
@@ -284,13 +288,13 @@ func newRun(cfg Config) *run {
 			w.catchUp = CatchUpBurst
 		}
 		if cfg.Live != nil {
-			w.told = &stats.Double[books]{}
+			w.told, w.tellEvery = &stats.Double[books]{}, cfg.slices()
 		}
 		r.workers = append(r.workers, w)
 		if cfg.Echo {
 			l.recv = &stats.Double[stats.ReceiveInterval]{}
 			r.receivers = append(r.receivers, &receiver{
-				clk: cfg.Clock, src: w.src, rec: l.recv, timeout: int64(cfg.Timeout), interval: int64(cfg.Interval),
+				clk: cfg.Clock, src: w.src, rec: l.recv, timeout: int64(cfg.Timeout), interval: int64(cfg.slice),
 				win: newWindow(l.warmed, slots, len(l.flows), uint64(w.stamp.Stride)), limit: l.warmed + l.cursor.Slots(),
 			})
 			r.prepareReceiver(r.receivers[i], l.cursor, l.warmed)
@@ -493,7 +497,7 @@ func (r *run) receiveThread(i int) {
 
 // watch collects intervals until all senders have ended, and stops them when ctx ends.
 func (r *run) watch(ctx context.Context, sent <-chan struct{}) {
-	tick := time.NewTicker(min(r.Interval/4, 250*time.Millisecond))
+	tick := time.NewTicker(min(r.slice/4, 250*time.Millisecond))
 	defer tick.Stop()
 	done := ctx.Done()
 	for {

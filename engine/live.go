@@ -60,7 +60,7 @@ func (r *run) gather() {
 		up = min(up, t.books[i].index)
 	}
 	for _, rc := range r.receivers {
-		up = min(up, rc.flipped.Load()-1)
+		up = min(up, rc.flipped.Load()/r.slices()-1)
 	}
 	t.up = min(up, r.lastInterval())
 }

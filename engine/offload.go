@@ -35,6 +35,7 @@ type offloading struct {
 	rows                          []offloadRow
 	timeline                      []stats.Second
 	lag, latency, service, server stats.Hist
+	course                        stats.Course
 	telling                       telling
 }
 
@@ -73,6 +74,7 @@ func RunOffload(ctx context.Context, cfg Config, open backend.OpenOffload) (*sta
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg.slice = sliceOf(cfg.Interval, cfg.Schedule.Length(), sliceOffload)
 	r := &offloading{Config: cfg, telling: newTelling(cfg.Workers)}
 	if err := r.prepare(); err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func (r *offloading) prepare() error {
 		}
 		w := offloaded{ended: new(atomic.Bool), result: stats.Worker{CPU: -1, Queue: -1}, cursor: pace.NewCursor(r.Schedule, uint64(i), uint64(r.Workers), 1)}
 		c := backend.OffloadConfig{Config: r.Backend, CPU: -1, Worker: uint16(i), Epoch: r.Epoch, Unpaced: r.unpaced,
-			CatchUp: backend.CatchUp(r.CatchUp), MaxLag: r.MaxLag, Interval: r.Interval}
+			CatchUp: backend.CatchUp(r.CatchUp), MaxLag: r.MaxLag, Interval: r.slice}
 		c.PayloadBytes = source.PayloadBytes
 		r.payload = source.PayloadBytes
 		for f := i; f < len(r.Flows); f += r.Workers {
@@ -177,7 +179,7 @@ func (w *offloaded) share(cfg *Config, i uint64) error {
 // open opens all workers and the receiver.
 func (r *offloading) open(open backend.OpenOffload) error {
 	var cfgs []backend.OffloadConfig
-	receive := &backend.ReceiverConfig{Interface: r.Backend.Interface, Epoch: r.Epoch, Timeout: r.Timeout, Interval: r.Interval}
+	receive := &backend.ReceiverConfig{Interface: r.Backend.Interface, Epoch: r.Epoch, Timeout: r.Timeout, Interval: r.slice}
 	for i := range r.workers {
 		c := r.workers[i].config
 		cfgs = append(cfgs, c)
@@ -309,7 +311,7 @@ func (w *offloaded) execute(atMost time.Duration) {
 
 // watch collects intervals until all workers have ended, and stops them when ctx ends.
 func (r *offloading) watch(ctx context.Context, ended <-chan struct{}) error {
-	tick := time.NewTicker(min(r.Interval/4, 250*time.Millisecond))
+	tick := time.NewTicker(min(r.slice/4, 250*time.Millisecond))
 	defer tick.Stop()
 	done := ctx.Done()
 	var err error
@@ -361,7 +363,7 @@ func (r *offloading) collect(now int64) error {
 		err := w.Collect(now, func(v *backend.OffloadInterval) {
 			row := r.row(v.Index)
 			row.sent += v.Sent
-			addErr = errors.Join(addErr, merge(v.Lag, &w.lag, &r.lag, row.lag))
+			addErr = errors.Join(addErr, addCourse(&r.course.Lag, min(v.Index, r.lastSlice()), v.Lag), merge(v.Lag, &w.lag, &r.lag, row.lag))
 		})
 		if err := errors.Join(err, addErr); err != nil {
 			return fmt.Errorf("worker %d: %w", i, err)
@@ -372,7 +374,7 @@ func (r *offloading) collect(now int64) error {
 		err := r.receiver.Collect(now, func(v *backend.ReceiverInterval) {
 			row := r.row(v.Index)
 			row.replied += v.Replied
-			addErr = errors.Join(addErr, merge(v.Latency, &r.latency, row.latency), merge(v.Service, &r.service), merge(v.Server, &r.server))
+			addErr = errors.Join(addErr, addCourse(&r.course.Latency, min(v.Index, r.lastSlice()), v.Latency), merge(v.Latency, &r.latency, row.latency), merge(v.Service, &r.service), merge(v.Server, &r.server))
 		})
 		if err := errors.Join(err, addErr, r.names.read(r.receiver)); err != nil {
 			return fmt.Errorf("receiver: %w", err)
@@ -401,10 +403,10 @@ func merge(b backend.Buckets, into ...*stats.Hist) error {
 	return nil
 }
 
-// row is the interval index; what comes behind the plan's end, or for an interval that is complete, goes to the last one.
-func (r *offloading) row(index int64) *offloadRow {
+// row is the interval of a slice; what comes behind the plan's end, or for an interval that is complete, goes to the last one.
+func (r *offloading) row(slice int64) *offloadRow {
 	last := max((int64(r.Schedule.Length())-1)/int64(r.Interval), 0)
-	index = max(min(index, last), int64(len(r.timeline)))
+	index := max(min(slice/r.slices(), last), int64(len(r.timeline)))
 	for int64(len(r.rows)) <= index {
 		r.rows = append(r.rows, offloadRow{lag: new(stats.Hist), latency: new(stats.Hist)})
 	}
@@ -552,6 +554,7 @@ func (r *offloading) result() (*stats.Result, error) {
 	res.Rate = stats.RateOf(target, traffic, ledger.Replied+ledger.Late, time.Duration(max(last, end)-r.start))
 	res.Lag, res.Latency, res.Service, res.Server = r.lag.Summary(), r.latency.Summary(), r.service.Summary(), r.server.Summary()
 	res.Gap = new(stats.Hist).Summary()
+	res.Precision = r.precision(&r.course, &r.latency, &r.lag)
 	if r.Echo {
 		res.Little = &stats.Little{RatePPS: res.Rate.AchievedPPS, LatencyNS: int64(r.latency.Mean()), Unchecked: "the backend executes the plan itself, and its packets in flight are not looked at"}
 	}

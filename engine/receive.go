@@ -35,7 +35,7 @@ type receiver struct {
 
 	// Read by Run while the thread runs.
 	answered atomic.Uint64 // slots that have their first reply
-	flipped  atomic.Int64  // intervals handed over
+	flipped  atomic.Int64  // slices handed over
 	maxRTT   atomic.Int64  // largest service time of a reply, ns, warm-up included
 	unique   uint64
 	longest  int64

@@ -39,7 +39,7 @@ func (r *run) openReplies() error {
 	if r.Replies == nil {
 		return nil
 	}
-	cfg := backend.ReceiverConfig{Epoch: r.Epoch, Timeout: r.Timeout, Interval: r.Interval}
+	cfg := backend.ReceiverConfig{Epoch: r.Epoch, Timeout: r.Timeout, Interval: r.slice}
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		for _, src := range l.limits.Sources {
@@ -69,7 +69,7 @@ func (r *run) takeReplies(now int64) {
 	var addErr error
 	err := k.Collect(now, func(v *backend.ReceiverInterval) {
 		r.enter(v.Index)
-		addErr = errors.Join(addErr, merge(v.Latency, &r.total.latency, &r.building.latency), merge(v.Service, &r.total.service), merge(v.Server, &r.total.server))
+		addErr = errors.Join(addErr, addCourse(&r.course.Latency, min(v.Index, r.lastSlice()), v.Latency), merge(v.Latency, &r.total.latency, &r.building.latency), merge(v.Service, &r.total.service), merge(v.Server, &r.total.server))
 		r.building.replied += v.Replied
 	})
 	k.err = errors.Join(err, addErr, k.names.read(k.OffloadReceiver))

@@ -23,23 +23,25 @@ type slot struct {
 
 // worker drives one sender through its share of the schedule.
 type worker struct {
-	id       int
-	clk      clock.Clock
-	snd      backend.Sender
-	src      Source
-	stamp    packet.Stamp
-	rec      *stats.Double[stats.SendInterval]
-	told     *stats.Double[books] // nil unless somebody watches the run
-	stop     *atomic.Bool         // set by Run: end now
-	catchUp  CatchUp
-	maxLag   int64
-	spin     bool
-	async    bool
-	unpaced  bool // planned is the time of the send
-	planless bool // there is no schedule: unpaced, or a closed model
-	interval int64
-	follow   *follower // of sampled packets; nil without stamps
-	idle     func()    // called once a pass in tests that have no second thread; nil otherwise
+	id    int
+	clk   clock.Clock
+	snd   backend.Sender
+	src   Source
+	stamp packet.Stamp
+	rec   *stats.Double[stats.SendInterval]
+	told  *stats.Double[books] // nil unless somebody watches the run
+	// tellEvery is the number of slices between two books, toldUp the number of books so far.
+	tellEvery, toldUp int64
+	stop              *atomic.Bool // set by Run: end now
+	catchUp           CatchUp
+	maxLag            int64
+	spin              bool
+	async             bool
+	unpaced           bool // planned is the time of the send
+	planless          bool // there is no schedule: unpaced, or a closed model
+	interval          int64
+	follow            *follower // of sampled packets; nil without stamps
+	idle              func()    // called once a pass in tests that have no second thread; nil otherwise
 
 	cursor  pace.Cursor
 	origin  int64 // planned times of the cursor count from here
@@ -320,8 +322,9 @@ func (w *worker) flip(now int64) {
 	w.nextFlip = w.start + (w.index+1)*w.interval
 	w.rec.Active().Index = w.index - 1
 	w.rec.Flip()
-	if w.told != nil {
-		w.hand(w.index-1, now)
+	if w.told != nil && w.index/w.tellEvery > w.toldUp {
+		w.toldUp = w.index / w.tellEvery
+		w.hand(w.toldUp-1, now)
 	}
 }
 
