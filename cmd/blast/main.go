@@ -89,6 +89,7 @@ func rootCommand() *cobra.Command {
 		Long: `blast sends UDP on an exact open-loop schedule and says whether it kept to it. A run that fell behind its own plan is called
 INVALID, with the reasons and the rate that would have passed.
 
+  blast quickstart                                  half a minute: what this machine can send, a first run, how to read it
   blast probe                                       what works on this machine, and what would fix the rest
   blast calibrate                                   what this machine can send, per backend (run this first)
   blast lab                                         whether its figures are right here: measured against computed
@@ -99,9 +100,9 @@ Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid 
 		SilenceUsage:  true,
 		SilenceErrors: true, DisableFlagsInUseLine: true,
 		Args: subcommandOnly,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error { return printFirst(os.Stdout) },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand(), ladderCommand())
+	root.AddCommand(quickstartCommand(), calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand(), ladderCommand())
 	return root
 }

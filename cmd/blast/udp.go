@@ -69,6 +69,13 @@ come or not. Latency counts from the planned time. The run ends VALID, or INVALI
 	return cmd
 }
 
+// defaultUDPFlags are the flags of blast udp when none is given, for commands that make a run of their own.
+func defaultUDPFlags() udpFlags {
+	var f udpFlags
+	f.register(&cobra.Command{})
+	return f
+}
+
 func (f *udpFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.SortFlags = false
