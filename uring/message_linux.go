@@ -156,6 +156,16 @@ func (m *Message) AddControl(level, kind int32, data []byte) error {
 	return nil
 }
 
+// SetControl replaces all control data by whole control messages as they lie in b. It refuses what does not fit MessageControl.
+func (m *Message) SetControl(b []byte) error {
+	if len(b) > MessageControl {
+		return fmt.Errorf("uring: control data of %d bytes, room for %d", len(b), MessageControl)
+	}
+	copy(m.control[:], b)
+	m.hdr.control, m.hdr.controllen = ring.AddrOf(&m.control), uint64(len(b))
+	return nil
+}
+
 // Segment asks for UDP segmentation (GSO): the kernel cuts the payload into datagrams of size bytes, the last may be shorter
 // (cmsg UDP_SEGMENT, 4.18; at most 64 segments are portable).
 func (m *Message) Segment(size uint16) error {

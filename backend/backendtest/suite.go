@@ -75,6 +75,8 @@ func Run(t *testing.T, h Harness) {
 		{"an error after the last packet is told", testLastError, true, false},
 		{"an error does not keep a receiver awake", testErrorWakes, true, true},
 		{"a target that appears later receives", testLateTarget, true, false},
+		{"stamps name their packets", testStamps, true, true},
+		{"a stamp does not keep a receiver awake", testStampWakes, true, true},
 		{"overflow of the receive buffer is counted", testOverflow, true, true},
 		{"a thousand flows", testManyFlows, true, true},
 	} {

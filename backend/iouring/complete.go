@@ -53,6 +53,9 @@ func (s *Sender) complete(c *uring.CQE) {
 	switch {
 	case c.Res == m.bytes:
 		s.sum.Sent += uint64(m.segments)
+		if slot := &s.slots[id]; s.stamps.Wants(slot) {
+			s.stamps.Sent(slot)
+		}
 		s.settle(id, m)
 	case c.Res >= 0: // no datagram socket does that
 		s.sum.Dropped += uint64(m.segments)
@@ -79,6 +82,9 @@ func (s *Sender) failed(id int, m *message, f *flow, errno syscall.Errno) {
 		return
 	}
 	index := s.slots[id].Flow
+	if slot := &s.slots[id]; s.stamps.Wants(slot) {
+		s.stamps.Refused(slot)
+	}
 	answer, cause := backend.Classify(errno)
 	again := answer == backend.AnswerRetry
 	if udpsock.MaybePending(errno) {

@@ -28,6 +28,7 @@ func harnesses(t *testing.T) map[string]backendtest.Harness {
 		"plain":     {Open: Open, Sockets: true, ZeroCopy: true},
 		"trains":    {Open: offload, Config: backend.Config{GSO: 32}, Sockets: true, ZeroCopy: true},
 		"sqpoll":    {Open: Open, Config: backend.Config{SQPoll: true}, Sockets: true, ZeroCopy: true},
+		"stamps":    {Open: backendtest.StampAll(Open), Sockets: true, ZeroCopy: true},
 		"zero copy": {Open: zero, Config: backend.Config{GSO: 32}, Sockets: true, ZeroCopy: true},
 	}
 }

@@ -25,7 +25,7 @@ const (
 )
 
 // Entry is the row of this backend.
-func Entry() backend.Entry { return backend.Entry{Name: Name, Open: Open, Probe: Probe} }
+func Entry() backend.Entry { return backend.Entry{Name: Name, Open: Open, Probe: Probe, Stamps: true} }
 
 // Probe tells whether io_uring works here, and if not, whether a sysctl, a seccomp filter or the kernel is in the way.
 func Probe() error {
@@ -81,6 +81,7 @@ func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limit
 		limits.Batch = max(defaultBatch, 4*limits.GSO)
 	}
 	s.limits = limits
+	s.stamps = udpsock.OpenStamps(cfg, socks.FDs, &socks.Hand, &s.events, &s.limits, 1)
 	pool := s.pool(cfg)
 	entries := powerOfTwo(max(limits.Batch, 64))
 	if cfg.SQPoll {
@@ -97,7 +98,7 @@ func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limit
 	if err := s.layOut(cfg, pool); err != nil {
 		return nil, errors.Join(err, ring.Close())
 	}
-	s.special = s.headers != nil || s.zeroCopy
+	s.special = s.headers != nil || s.zeroCopy // headers: also with stamps
 	s.describe(cfg)
 	return s, nil
 }
@@ -125,7 +126,7 @@ func (s *Sender) pool(cfg *backend.Config) int {
 func (s *Sender) arena(pool int) int {
 	const slack, message, iovec = 4096, 256, 16
 	bytes := pool*s.stride + slack
-	if s.limits.GSO > 1 {
+	if s.limits.GSO > 1 || s.stamps != nil {
 		bytes += pool * (message + iovec)
 	}
 	return bytes
@@ -148,7 +149,7 @@ func (s *Sender) layOut(cfg *backend.Config, pool int) (err error) {
 	for i := range s.slots {
 		s.slots[i].Payload = s.memory[i*s.stride : (i+1)*s.stride : (i+1)*s.stride]
 	}
-	if s.limits.GSO > 1 {
+	if s.limits.GSO > 1 || s.stamps != nil {
 		if s.headers, err = s.ring.Arena().Messages(pool); err != nil {
 			return err
 		}

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
-	"blast/internal/sys"
 	"blast/internal/udpsock"
 	"blast/uring"
 )
@@ -29,6 +28,9 @@ func (r *Receiver) Poll(wait time.Duration, fn func(*backend.Packet)) (int, erro
 	}
 	if err := r.arm(); err != nil {
 		return 0, err
+	}
+	if r.kernel {
+		r.asked = r.now()
 	}
 	var err error
 	if r.ring.Ready() == 0 && wait > 0 {
@@ -70,9 +72,8 @@ func (r *Receiver) take(fn func(*backend.Packet)) (packets int, err error) {
 		return 0, nil
 	}
 	now := r.now()
-	var ahead int64 // of CLOCK_REALTIME, in which the kernel stamps, before CLOCK_MONOTONIC
-	if r.stamps {
-		ahead = sys.Realtime() - sys.Monotonic()
+	if r.stamps || r.kernel {
+		r.clock.Renew(now, r.now)
 	}
 	for i := range n {
 		c := r.ring.At(i)
@@ -85,7 +86,7 @@ func (r *Receiver) take(fn func(*backend.Packet)) (packets int, err error) {
 		case c.Res < 0:
 			err = errors.Join(err, r.failed(flow, syscall.Errno(-c.Res)))
 		case held:
-			packets += r.deliver(flow, data, now, ahead, fn)
+			packets += r.deliver(flow, data, now, fn)
 		}
 		if held {
 			r.buffers.Recycle(id)
@@ -97,18 +98,21 @@ func (r *Receiver) take(fn func(*backend.Packet)) (packets int, err error) {
 }
 
 // deliver shows fn the packets in one buffer: one, or with UDP_GRO several.
-func (r *Receiver) deliver(flow int, data []byte, now, ahead int64, fn func(*backend.Packet)) (packets int) {
+func (r *Receiver) deliver(flow int, data []byte, now int64, fn func(*backend.Packet)) (packets int) {
 	d, err := r.header.Parse(data)
 	if err != nil {
 		return 0 // the kernel writes lengths that fit
 	}
 	p := &r.packet
-	p.Flow, p.At, p.Source = flow, now, source(d.Source, r.socks.Peers[flow])
+	p.Flow, p.At, p.Asked, p.Kernel, p.Source = flow, now, r.asked, 0, source(d.Source, r.socks.Peers[flow])
 	segment := len(d.Payload)
 	if r.control > 0 {
 		stamp, size := udpsock.ParseControl(d.Control)
+		if stamp != 0 {
+			p.Kernel = r.clock.Monotonic(stamp)
+		}
 		if stamp != 0 && r.stamps {
-			p.At = stamp - ahead
+			p.At = p.Kernel
 		}
 		if size > 0 {
 			segment = size

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"blast/backend"
+	"blast/internal/clock"
 	"blast/internal/udpsock"
 	"blast/uring"
 )
@@ -17,8 +18,10 @@ const (
 	buffers = 1024
 	// arming is the number of receives that one call starts.
 	arming = 256
-	// controlBytes holds a receive time and a segment size: cmsg(3) space of struct timespec and of an int.
+	// controlBytes holds a receive time and a segment size: cmsg(3) space of struct timespec and of an int. stampBytes holds another one, of
+	// struct scm_timestamping.
 	controlBytes = 32 + 24
+	stampBytes   = 64
 )
 
 // Receiver implements backend.Receiver on the sockets of a Sender: one multishot receive per socket, all of one ring, which the first
@@ -26,7 +29,10 @@ const (
 type Receiver struct {
 	socks   *udpsock.Sockets
 	now     func() int64
-	stamps  bool
+	stamps  bool           // kernel times are the receive time
+	clock   clock.Realtime // used with kernel times only
+	kernel  bool           // Packet.Kernel and Packet.Asked are wanted
+	asked   int64          // when the last call began
 	control int
 	packet  backend.Packet
 	events  udpsock.Events
@@ -50,12 +56,16 @@ func newReceiver(cfg *backend.Config, socks *udpsock.Sockets, ops uring.OpSet) (
 	if err := socks.ReceiveOptions(cfg); err != nil {
 		return nil, err
 	}
-	r := &Receiver{socks: socks, now: cfg.Now, stamps: cfg.KernelStamp, idle: make([]int32, len(socks.FDs))}
+	r := &Receiver{socks: socks, now: cfg.Now, stamps: cfg.KernelStamp, kernel: socks.Hand.Stamps != nil, idle: make([]int32, len(socks.FDs))}
 	for flow := range r.idle {
 		r.idle[flow] = int32(len(r.idle) - 1 - flow) // taken from the end
 	}
 	if cfg.GRO || cfg.KernelStamp {
 		r.control = controlBytes
+	}
+	if r.kernel {
+		r.events.Keep(socks.Hand.Stamps, cfg.Now)
+		r.control += stampBytes
 	}
 	socks.Share()
 	return r, nil

@@ -31,7 +31,7 @@ type Sender struct {
 	placed   bool // base is fixed
 	reserved int
 
-	headers []uring.Message // by first slot; nil without trains
+	headers []uring.Message // by first slot; nil without trains and stamps
 	iovecs  []uring.Iovec   // by slot
 
 	flows  []flow
@@ -45,7 +45,8 @@ type Sender struct {
 	notices int    // zero-copy notifications to come
 	news    uint64 // counts what is a reason to offer held messages again
 
-	special bool // there are trains or zero copy
+	special bool // there are trains, zero copy or stamps
+	stamps  *udpsock.Stamps
 
 	sqpoll bool // a kernel thread submits
 	short  bool // the last Commit took fewer than offered
@@ -66,7 +67,10 @@ type Sender struct {
 	closed bool
 }
 
-var _ backend.Sender = (*Sender)(nil)
+var (
+	_ backend.Sender  = (*Sender)(nil)
+	_ backend.Stamper = (*Sender)(nil)
+)
 
 // message is one datagram or train.
 type message struct {
@@ -253,6 +257,9 @@ func (s *Sender) Reap() backend.Completions {
 			s.look.Round(&s.events)
 		}
 	}
+	if !s.closed {
+		s.stamps.Round(&s.events, s.socks.FDs)
+	}
 	s.socks.Hand.Collect(&s.events)
 	sum := s.sum
 	s.sum = backend.Completions{}
@@ -261,6 +268,9 @@ func (s *Sender) Reap() backend.Completions {
 	}
 	return sum
 }
+
+// TakeStamps implements backend.Stamper.
+func (s *Sender) TakeStamps(into []backend.Stamp) int { return s.stamps.Take(into) }
 
 // Limits implements backend.Sender.
 func (s *Sender) Limits() backend.Limits {

@@ -110,9 +110,9 @@ func (s *Sender) safe(f *flow, index int, m *message) bool {
 		_, err := unix.Poll(s.poll[:], 0)
 		switch {
 		case err != nil:
-		case s.poll[0].Revents&unix.POLLERR != 0:
-			s.events.Drain(s.socks.FDs[index], index)
+		case s.poll[0].Revents&unix.POLLERR != 0 && (s.events.Drain(s.socks.FDs[index], index) > 0 || s.stamps == nil):
 			f.suspect = trusting
+		case s.poll[0].Revents&unix.POLLERR != 0: // stamps, by all that is known: the next look trusts what it sees
 		case f.suspect > 0:
 			f.suspect--
 		default:
@@ -126,7 +126,10 @@ func (s *Sender) safe(f *flow, index int, m *message) bool {
 func (s *Sender) prepare(sqe *uring.SQE, id int, m *message) {
 	slot := &s.slots[id]
 	m.zero = s.zeroCopy && m.bytes >= zeroCopyLeast
-	if m.segments > 1 {
+	if s.stamps.Wants(slot) {
+		m.zero = false
+		sqe.PrepSendMsg(slot.Flow, s.asking(id), sendFlags)
+	} else if m.segments > 1 {
 		h := s.train(id, m)
 		if m.zero {
 			sqe.PrepSendMsgZC(slot.Flow, h, sendFlags, s.report)
@@ -139,6 +142,16 @@ func (s *Sender) prepare(sqe *uring.SQE, id int, m *message) {
 	} else {
 		sqe.PrepSend(slot.Flow, slot.Payload[:slot.Len], sendFlags)
 	}
+}
+
+// asking writes the header of a packet that asks for stamps.
+func (s *Sender) asking(id int) *uring.Message {
+	h, slot := &s.headers[id], &s.slots[id]
+	if err := h.SetControl(s.stamps.Request(0, slot.Stamp)); err != nil {
+		s.err = broken(err)
+	}
+	h.Payload(slot.Payload[:slot.Len])
+	return h
 }
 
 // train writes the header of a train: one piece of memory where its payloads touch. The control data stays from the train before when

@@ -17,6 +17,7 @@ func harnesses() map[string]backendtest.Harness {
 	return map[string]backendtest.Harness{
 		"plain":  {Open: Open, Sockets: true},
 		"trains": {Open: offload, Config: backend.Config{GSO: 32}, Sockets: true},
+		"stamps": {Open: backendtest.StampAll(Open), Sockets: true},
 	}
 }
 

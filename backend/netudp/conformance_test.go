@@ -9,6 +9,9 @@ import (
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Harness{Open: Open, Sockets: true})
+	t.Run("stamps", func(t *testing.T) {
+		backendtest.Run(t, backendtest.Harness{Open: backendtest.StampAll(Open), Sockets: true})
+	})
 }
 
 func TestConformanceUnprivileged(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 )
 
 // Entry is the row of this backend.
-func Entry() backend.Entry { return backend.Entry{Name: Name, Open: Open, Probe: Probe} }
+func Entry() backend.Entry { return backend.Entry{Name: Name, Open: Open, Probe: Probe, Stamps: true} }
 
 // Probe opens a socket: more is not needed.
 func Probe() error {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
+	"blast/internal/clock"
 	"blast/internal/sys"
 	"blast/internal/udpsock"
 )
@@ -17,6 +18,8 @@ import (
 const (
 	// bufferBytes holds any datagram.
 	bufferBytes = 1 << 16
+	// controlBytes holds a receive time.
+	controlBytes = 64
 	// burst bounds the packets taken from one socket before the others get their turn.
 	burst = 64
 )
@@ -34,6 +37,12 @@ type Receiver struct {
 	errno  syscall.Errno // 0 when something was
 	packet backend.Packet
 	events udpsock.Events
+
+	message [1]unix.Mmsghdr // for kernel times; its control data is nil without
+	iov     unix.Iovec
+	control []byte
+	clock   clock.Realtime
+	asked   int64 // when the last call began
 
 	mu     sync.Mutex // guards what follows against Drops on another thread
 	closed bool
@@ -54,6 +63,16 @@ func newReceiver(cfg *backend.Config, c *conns) *Receiver {
 			r.errno, _ = err.(syscall.Errno)
 		}
 		return true
+	}
+	if c.hand.Stamps != nil {
+		r.events.Keep(c.hand.Stamps, cfg.Now)
+		r.control = make([]byte, controlBytes)
+		r.iov.Base = &r.buffer[0]
+		r.iov.SetLen(len(r.buffer))
+		r.read = func(fd uintptr) bool {
+			r.receiveTimed(int(fd))
+			return true
+		}
 	}
 	c.users.Add(1)
 	return r
@@ -108,10 +127,33 @@ func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (packets int, err
 			return packets, fmt.Errorf("net: flow %d: %w", flow, os.NewSyscallError("read", r.errno))
 		}
 		r.packet = backend.Packet{Payload: r.buffer[:r.n], Flow: flow, At: r.cfg.Now(), Source: r.cfg.Flows[flow].Dst}
+		if r.control != nil {
+			r.time()
+		}
 		fn(&r.packet)
 		packets++
 	}
 	return packets, nil
+}
+
+// receiveTimed reads a packet with the kernel's receive time, for which read(2) has no place.
+func (r *Receiver) receiveTimed(fd int) {
+	h := &r.message[0].Hdr
+	*h = unix.Msghdr{Iov: &r.iov, Control: &r.control[0]}
+	h.SetIovlen(1)
+	h.SetControllen(len(r.control))
+	r.asked = r.cfg.Now()
+	_, r.errno = sys.Recvmmsg(fd, r.message[:])
+	r.n = int(r.message[0].Len)
+}
+
+// time adds to the packet in hand when the kernel took it in and when it was asked for.
+func (r *Receiver) time() {
+	r.clock.Renew(r.packet.At, r.cfg.Now)
+	r.packet.Asked = r.asked
+	if stamp, _ := udpsock.ParseControl(r.control[:r.message[0].Hdr.Controllen]); stamp != 0 {
+		r.packet.Kernel = r.clock.Monotonic(stamp)
+	}
 }
 
 // errors empties an error queue that the Sender does not get round to, and that would end every wait at once.

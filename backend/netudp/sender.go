@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
+	"blast/internal/sys"
 	"blast/internal/udpsock"
 )
 
@@ -23,23 +24,34 @@ type Sender struct {
 	write   func(fd uintptr) bool // made once: a closure per packet would be garbage
 	payload []byte                // its argument
 	errno   syscall.Errno         // its result
+	asking  []byte                // the control data that goes with it; nil without
+	message [1]unix.Mmsghdr       // of a packet that asks for stamps
+	iov     unix.Iovec
+	stamps  *udpsock.Stamps
 	events  udpsock.Events
 	look    udpsock.Sweep
 	limits  backend.Limits
 	closed  bool
 }
 
-var _ backend.Sender = (*Sender)(nil)
+var (
+	_ backend.Sender  = (*Sender)(nil)
+	_ backend.Stamper = (*Sender)(nil)
+)
 
 func newSender(cfg *backend.Config, c *conns, limits backend.Limits) *Sender {
 	s := &Sender{conns: c, limits: limits, slots: make([]backend.Slot, limits.Batch), look: udpsock.NewSweep(c.fds)}
+	s.stamps = udpsock.OpenStamps(cfg, c.fds, &c.hand, &s.events, &s.limits, 1)
 	memory := make([]byte, limits.Batch*cfg.PayloadBytes)
 	for i := range s.slots {
 		from, to := i*cfg.PayloadBytes, (i+1)*cfg.PayloadBytes
 		s.slots[i].Payload = memory[from:to:to]
 	}
 	s.write = func(fd uintptr) bool {
-		s.errno = 0
+		if s.errno = 0; s.asking != nil {
+			s.errno = s.ask(int(fd))
+			return true
+		}
 		if _, err := unix.Write(int(fd), s.payload); err != nil {
 			s.errno, _ = err.(syscall.Errno) // what unix returns, without the cost of errors.As
 		}
@@ -79,12 +91,22 @@ func (s *Sender) Commit(n int) (int, error) {
 func (s *Sender) send(slot *backend.Slot) (bool, error) {
 	s.payload = slot.Payload[:slot.Len]
 	raw := s.conns.raws[slot.Flow]
+	wants := s.stamps.Wants(slot)
+	if s.asking = nil; wants {
+		s.asking = s.stamps.Request(0, slot.Stamp)
+	}
 	for tries := 1; ; tries++ {
 		if err := raw.Write(s.write); err != nil {
 			return false, fmt.Errorf("net: flow %d: %w", slot.Flow, err)
 		}
 		if s.errno == 0 {
+			if wants {
+				s.stamps.Sent(slot)
+			}
 			return true, nil
+		}
+		if wants {
+			s.stamps.Refused(slot)
 		}
 		if s.pending(slot.Flow) && tries <= maxTries/2 {
 			continue
@@ -106,6 +128,24 @@ func (s *Sender) send(slot *backend.Slot) (bool, error) {
 	}
 }
 
+// ask sends a packet that asks for stamps: that takes a control message, which write(2) has no place for.
+func (s *Sender) ask(fd int) syscall.Errno {
+	s.iov = unix.Iovec{}
+	if len(s.payload) > 0 {
+		s.iov.Base = &s.payload[0]
+		s.iov.SetLen(len(s.payload))
+	}
+	h := &s.message[0].Hdr
+	*h = unix.Msghdr{Iov: &s.iov, Control: &s.asking[0]}
+	h.SetIovlen(1)
+	h.SetControllen(len(s.asking))
+	_, errno := sys.Sendmmsg(fd, s.message[:])
+	return errno
+}
+
+// TakeStamps implements backend.Stamper.
+func (s *Sender) TakeStamps(into []backend.Stamp) int { return s.stamps.Take(into) }
+
 // pending tells whether the last errno may belong to an earlier packet. If so the error queue, which says for sure, is emptied
 // into the events; where it had no room for the error, errno itself counts when nothing but ICMP makes it.
 func (s *Sender) pending(flow int) bool {
@@ -124,6 +164,7 @@ func (s *Sender) pending(flow int) bool {
 func (s *Sender) Reap() backend.Completions {
 	if !s.closed {
 		s.look.Round(&s.events)
+		s.stamps.Round(&s.events, s.conns.fds)
 	}
 	s.conns.hand.Collect(&s.events)
 	return backend.Completions{Events: s.events.Take()}

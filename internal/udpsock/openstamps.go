@@ -28,14 +28,14 @@ func OpenStamps(cfg *backend.Config, fds []int, hand *Handoff, events *Events, l
 	}
 	kinds := backend.StampKinds(0).With(backend.StampSched).With(backend.StampSoftware)
 	flags, each := stampFlags(kinds)
-	named, err := probeStamps(flags, cfg.Now)
-	if err != nil {
-		return note("asked for but not to be had: %v", err)
-	}
 	for _, fd := range fds {
 		if err := setStamps(fd, cfg.Receive); err != nil {
 			return note("asked for but not to be had: %v", err)
 		}
+	}
+	named, err := probeStamps(flags, cfg)
+	if err != nil {
+		return note("asked for but not to be had: %v", err)
 	}
 	limits.Stamps = kinds
 	s := &Stamps{flags: flags, each: each, named: named, control: make([]byte, messages*sys.StampRequestBytes), own: &StampRing{}, other: &StampRing{}}
@@ -57,43 +57,54 @@ func setStamps(fd int, receive bool) error {
 	return setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags, "SO_TIMESTAMPING")
 }
 
-// probeStamps sends a packet over loopback, from a socket of its own, and waits for its stamps; named says that the kernel takes our ids.
-func probeStamps(flags uint32, now func() int64) (named bool, err error) {
+// probeStamps sends packets over loopback, between sockets of its own, and waits for their stamps; named says that the kernel takes our ids.
+// Receive stamps begin some time after the first socket has asked for them (net_enable_timestamp leaves that to a kernel thread), so that
+// a run that began at once would miss some.
+func probeStamps(flags uint32, cfg *backend.Config) (named bool, err error) {
 	p, err := openSocketPair()
 	if err != nil {
 		return false, err
 	}
 	defer p.close()
-	if err := setStamps(p.from, false); err != nil {
+	if err := errors.Join(setStamps(p.from, false), setStamps(p.to, cfg.Receive)); err != nil {
 		return false, err
 	}
 	named = true
-	errno := p.ask(flags, probeID, named)
+	errno := p.ask(flags, named)
 	if errno == unix.EINVAL {
 		named = false
-		errno = p.ask(flags, probeID, named)
+		errno = p.ask(flags, named)
 	}
 	if errno != 0 {
 		return false, fmt.Errorf("SO_TIMESTAMPING as control message: %w", os.NewSyscallError("sendmmsg", errno))
 	}
 	var found Events
 	ring := &StampRing{}
-	found.Keep(ring, now)
-	for give := time.Now().Add(50 * time.Millisecond); time.Now().Before(give); {
-		if found.Drain(p.from, 0); ring.given.Load() > 0 {
-			return named, nil
+	found.Keep(ring, cfg.Now)
+	out, in := false, !cfg.Receive
+	for give := time.Now().Add(probePatience); !out || !in; time.Sleep(100 * time.Microsecond) {
+		found.Drain(p.from, 0)
+		out = out || ring.given.Load() > 0
+		if in = in || p.stamped(); !in {
+			p.ask(flags, named)
+		}
+		if time.Now().After(give) {
+			return false, errors.New("the kernel takes packets that ask for them and makes none")
 		}
 	}
-	return false, errors.New("the kernel took a packet that asked for them and made none")
+	return named, nil
 }
+
+// probePatience is how long the probe waits for stamps.
+const probePatience = time.Second
 
 // probeID is the id that the probe's packet has where the kernel takes ids.
 const probeID = 0x6b1a57
 
 // ask sends an empty packet that asks for stamps.
-func (p pair) ask(flags, id uint32, named bool) syscall.Errno {
+func (p pair) ask(flags uint32, named bool) syscall.Errno {
 	control := make([]byte, sys.StampRequestBytes)
-	n := sys.PutStampRequest(control, flags, id, named)
+	n := sys.PutStampRequest(control, flags, probeID, named)
 	iov := unix.Iovec{}
 	msgs := make([]unix.Mmsghdr, 1)
 	msgs[0].Hdr = unix.Msghdr{Iov: &iov, Control: &control[0]}
@@ -101,4 +112,20 @@ func (p pair) ask(flags, id uint32, named bool) syscall.Errno {
 	msgs[0].Hdr.SetControllen(n)
 	_, errno := sys.Sendmmsg(p.from, msgs)
 	return errno
+}
+
+// stamped reports whether the oldest packet that has come has a receive time.
+func (p pair) stamped() bool {
+	control := make([]byte, 128)
+	iov := unix.Iovec{}
+	msgs := make([]unix.Mmsghdr, 1)
+	msgs[0].Hdr = unix.Msghdr{Iov: &iov, Control: &control[0]}
+	msgs[0].Hdr.SetIovlen(1)
+	msgs[0].Hdr.SetControllen(len(control))
+	n, _ := sys.Recvmmsg(p.to, msgs)
+	if n != 1 {
+		return false
+	}
+	stamp, _ := ParseControl(control[:msgs[0].Hdr.Controllen])
+	return stamp != 0
 }
