@@ -45,14 +45,42 @@ func (f *Faults) shares() [numFaults - 1]float64 {
 // At is the fault of a request. It depends on nothing else, so that whoever knows the seed knows what will be touched before the
 // run; a request without our stamp goes by its number of arrival and worker 0.
 func (f *Faults) At(worker uint16, seq uint64) Fault {
-	draw := float64(mix(f.Seed, saltFault, worker, seq)>>11) / (1 << 53)
-	for i, share := range f.shares() {
-		if draw < share {
+	draw := mix(f.Seed, saltFault, worker, seq) >> 11
+	for i, below := range f.below() {
+		if draw < below {
 			return Fault(i + 1)
 		}
-		draw -= share
 	}
 	return FaultNone
+}
+
+// below are the shares added up, of 2^53, which is how many draws there are: so a program inside the kernel, where there are whole numbers only,
+// decides as At does.
+func (f *Faults) below() (list [numFaults - 1]uint64) {
+	sum := 0.0
+	for i, share := range f.shares() {
+		sum += share
+		list[i] = uint64(math.Round(min(sum, 1) * (1 << 53)))
+	}
+	return list
+}
+
+// any reports whether there is something to inject.
+func (f *Faults) any() bool { return f.below()[numFaults-2] > 0 }
+
+// String lists what is injected, each with a comma before it.
+func (f *Faults) String() string {
+	var b strings.Builder
+	names := [...]string{"drop", "drop reply", "reorder", "duplicate", "delay"}
+	for i, share := range f.shares() {
+		if share > 0 {
+			fmt.Fprintf(&b, ", %s %.4g %%", names[i], share*100)
+		}
+	}
+	if f.Delay > 0 {
+		fmt.Fprintf(&b, " by %v", f.DelayBy)
+	}
+	return b.String()
 }
 
 func (f *Faults) check() error {
@@ -85,7 +113,7 @@ func ParseShare(text string) (float64, error) {
 	return v, nil
 }
 
-// Salts keep the draws of one request apart.
+// Salts keep the draws of one request apart; bpf/echo.c in xdp/live has the first one too.
 const (
 	saltFault uint64 = 1 + iota
 	saltService

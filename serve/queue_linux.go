@@ -102,15 +102,7 @@ func (c *QueueConfig) String() string {
 	for _, s := range c.Stalls {
 		fmt.Fprintf(&b, ", stall %v", s)
 	}
-	names := [...]string{"drop", "drop reply", "reorder", "duplicate", "delay"}
-	for i, share := range c.Faults.shares() {
-		if share > 0 {
-			fmt.Fprintf(&b, ", %s %.4g %%", names[i], share*100)
-		}
-	}
-	if c.Faults.Delay > 0 {
-		fmt.Fprintf(&b, " by %v", c.Faults.DelayBy)
-	}
+	b.WriteString(c.Faults.String())
 	fmt.Fprintf(&b, ", seed %d, room for %d", c.Faults.Seed, c.Capacity)
 	return b.String()
 }

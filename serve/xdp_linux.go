@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -20,6 +21,9 @@ type XDPConfig struct {
 	Listen []netip.AddrPort
 	// Allow is who is served; nil means DefaultAllow.
 	Allow []netip.Prefix
+	// Faults are injected by seed into requests that carry our stamp; echo only, and without Delay, since nothing here can wait. Reordering and
+	// duplicating take Linux 6.6, and a reply that is to be overtaken waits for the next request of its flow, for ever if none comes.
+	Faults Faults
 }
 
 // XDPServer answers or swallows datagrams in the XDP programs of the interfaces that own its addresses: no socket, no copy, no wake-up.
@@ -29,8 +33,10 @@ type XDPServer struct {
 	mode    Mode
 	addrs   []netip.AddrPort
 	allow   []netip.Prefix
+	faults  Faults
 	targets []*live.Target
 	notes   []string
+	truth   xdpTruth
 
 	mu     sync.Mutex
 	closed bool
@@ -39,7 +45,7 @@ type XDPServer struct {
 
 // ListenXDP attaches the programs in the network namespace of the calling thread. Datagrams are served from now on, until Close.
 func ListenXDP(cfg XDPConfig) (_ *XDPServer, err error) {
-	s := &XDPServer{mode: cfg.Mode, allow: append([]netip.Prefix{}, cfg.Allow...), done: make(chan struct{})}
+	s := &XDPServer{mode: cfg.Mode, allow: append([]netip.Prefix{}, cfg.Allow...), faults: cfg.Faults, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("serve --xdp: %w", errors.Join(err, s.Close()))
@@ -47,6 +53,9 @@ func ListenXDP(cfg XDPConfig) (_ *XDPServer, err error) {
 	}()
 	if cfg.Mode != Sink && cfg.Mode != Echo {
 		return nil, fmt.Errorf("%v: want sink or echo", cfg.Mode)
+	}
+	if err := cfg.checkFaults(); err != nil {
+		return nil, err
 	}
 	byInterface, err := s.resolve(cfg.Listen)
 	if err != nil {
@@ -123,7 +132,7 @@ func (s *XDPServer) attach(name string, addrs []netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	t, err := live.NewTarget(i, live.TargetConfig{Endpoints: addrs, Echo: s.mode == Echo, Allow: s.allow})
+	t, err := live.NewTarget(i, live.TargetConfig{Endpoints: addrs, Echo: s.mode == Echo, Allow: s.allow, Faults: s.faults.inKernel()})
 	if err != nil {
 		return err
 	}
@@ -146,13 +155,27 @@ func (s *XDPServer) Allow() []netip.Prefix { return append([]netip.Prefix(nil), 
 // Notes are things a reader must know, such as generic mode.
 func (s *XDPServer) Notes() []string { return append([]string(nil), s.notes...) }
 
-// Run waits until ctx ends or Close is called. The programs serve before and after, until Close.
+// Run waits until ctx ends or Close is called, and meanwhile keeps the names of what was touched. The programs serve before and after, until
+// Close.
 func (s *XDPServer) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-	case <-s.done:
+	var look <-chan time.Time
+	if s.faults.any() {
+		t := time.NewTicker(20 * time.Millisecond)
+		defer t.Stop()
+		look = t.C
 	}
-	return nil
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.done:
+			return nil
+		case <-look:
+			if err := s.truth.read(s.targets); err != nil {
+				return fmt.Errorf("serve --xdp: %w", err)
+			}
+		}
+	}
 }
 
 // Counts is the present state; the parts are interfaces and within them CPUs. Flows, reports and their kin stay zero: nothing here knows
@@ -183,6 +206,9 @@ func (s *XDPServer) Close() error {
 	s.closed = true
 	close(s.done)
 	var errs []error
+	if s.faults.any() {
+		errs = append(errs, s.truth.read(s.targets))
+	}
 	for _, t := range s.targets {
 		errs = append(errs, t.Close())
 	}

@@ -41,10 +41,11 @@ listen address, so that it is nobody's reflector.
 
   blast serve udp --mode echo --listen 127.0.0.1:9000
   blast serve udp --mode sink --listen '[::]:9000' --workers 4 --allow fd00::/8
+  blast serve udp --xdp --listen 10.0.0.2:9000                                      inside the kernel; with --drop 1% --dup 1% a faulty one
   blast serve udp --servers 16 --service 5ms --stall 5s..7s --drop 1% --seed 7      a service whose right latencies can be computed`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			queued, err := queue.asked(cmd)
+			queued, err := queue.asked(cmd, inKernel)
 			if err != nil {
 				return usage(err)
 			}
@@ -71,7 +72,7 @@ listen address, so that it is nobody's reflector.
 				return usagef("--xdp serves on whatever CPU a packet comes to: leave --servers, --workers, --cpus and --gro out")
 			}
 			if inKernel {
-				return runServeXDP(cmd.Context(), serve.XDPConfig{Mode: cfg.Mode, Listen: cfg.Listen, Allow: cfg.Allow})
+				return queue.runXDP(cmd.Context(), serve.XDPConfig{Mode: cfg.Mode, Listen: cfg.Listen, Allow: cfg.Allow})
 			}
 			if queued {
 				return queue.run(cmd.Context(), &cfg)
@@ -168,8 +169,17 @@ func runServe(ctx context.Context, cfg serve.Config) error {
 	})
 }
 
-// runServeXDP serves inside the kernel until ctx ends; the programs are gone when it returns, and also when the process dies.
-func runServeXDP(ctx context.Context, cfg serve.XDPConfig) error {
+// runXDP serves inside the kernel until ctx ends; the programs are gone when it returns, and also when the process dies.
+func (f *queueFlags) runXDP(ctx context.Context, cfg serve.XDPConfig) error {
+	var err error
+	if cfg.Faults, err = f.faults(); err != nil {
+		return usage(err)
+	}
+	file, err := f.openTruth()
+	if err != nil {
+		return usage(err)
+	}
+	defer file.Close()
 	srv, err := serve.ListenXDP(cfg)
 	if err != nil {
 		return usage(explainListen(err))
@@ -181,11 +191,19 @@ func runServeXDP(ctx context.Context, cfg serve.XDPConfig) error {
 			fmt.Println(note)
 		}
 	}
-	return serveUntil(ctx, announce, srv.Run, func() error {
+	err = serveUntil(ctx, announce, srv.Run, func() error {
 		c, err := srv.Counts()
 		fmt.Println(c)
 		return err
 	})
+	truth, truthErr := srv.Truth()
+	if len(truth.Runs) > 0 {
+		fmt.Println(truth.String())
+	}
+	if file != nil {
+		truthErr = errors.Join(truthErr, truth.WriteJSON(file), file.Close())
+	}
+	return errors.Join(err, truthErr)
 }
 
 // serveUntil announces a server, runs it until ctx ends, and shows its counts on every SIGUSR1 and at the end.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,13 +26,16 @@ type queueFlags struct {
 // queueNames are those flags, but for --servers, which turns the others on.
 var queueNames = []string{"service", "jitter", "stall", "drop", "drop-reply", "reorder", "dup", "delay", "delay-by", "capacity", "seed", "truth"}
 
+// faultNames are those that a target inside the kernel has too.
+var faultNames = []string{"drop", "drop-reply", "reorder", "dup", "seed", "truth"}
+
 func (f *queueFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.IntVar(&f.servers, "servers", 0, "be a queueing service with this many parallel servers and one FIFO queue; the flags below are its own")
 	fl.DurationVar(&f.service, "service", 0, "service time of a request, held exactly")
 	fl.DurationVar(&f.jitter, "jitter", 0, "draw service times evenly from service-jitter to service+jitter")
 	fl.StringArrayVar(&f.stalls, "stall", nil, "FROM..TO: freeze everything then, counted from the first packet of a run, warm-up included; repeat")
-	fl.StringVar(&f.drop, "drop", "0%", "share of requests dropped before service, as if lost on the way up")
+	fl.StringVar(&f.drop, "drop", "0%", "share of requests dropped before service, as if lost on the way up; this and the next three, --seed and --truth also with --xdp")
 	fl.StringVar(&f.dropReply, "drop-reply", "0%", "share of replies dropped after service, as if lost on the way down")
 	fl.StringVar(&f.reorder, "reorder", "0%", "share of replies held until the next reply of their flow has left")
 	fl.StringVar(&f.duplicate, "dup", "0%", "share of replies sent twice")
@@ -44,11 +47,11 @@ func (f *queueFlags) register(cmd *cobra.Command) {
 }
 
 // asked reports whether the flags ask for a queueing target, and refuses those that need one or that do not go with it.
-func (f *queueFlags) asked(cmd *cobra.Command) (bool, error) {
+func (f *queueFlags) asked(cmd *cobra.Command, inKernel bool) (bool, error) {
 	set := cmd.Flags().Changed
 	if !set("servers") {
 		for _, name := range queueNames {
-			if set(name) {
+			if set(name) && !(inKernel && slices.Contains(faultNames, name)) {
 				return false, fmt.Errorf("--%s describes a queueing service: it needs --servers", name)
 			}
 		}
@@ -69,24 +72,15 @@ func (f *queueFlags) asked(cmd *cobra.Command) (bool, error) {
 func (f *queueFlags) config(shared *serve.Config) (serve.QueueConfig, error) {
 	cfg := serve.QueueConfig{
 		Allow: shared.Allow, CPUs: shared.CPUs, ReceiveBuffer: shared.ReceiveBuffer, Servers: f.servers, Service: f.service, Jitter: f.jitter,
-		Faults: serve.Faults{DelayBy: f.delayBy, Seed: f.seed}, Capacity: f.capacity,
+		Capacity: f.capacity,
 	}
 	if len(shared.Listen) != 1 {
 		return cfg, errors.New("--listen: a queueing service has one address")
 	}
 	cfg.Listen = shared.Listen[0]
-	for _, s := range []struct {
-		name, text string
-		to         *float64
-	}{
-		{"drop", f.drop, &cfg.Faults.Drop}, {"drop-reply", f.dropReply, &cfg.Faults.DropReply}, {"reorder", f.reorder, &cfg.Faults.Reorder},
-		{"dup", f.duplicate, &cfg.Faults.Duplicate}, {"delay", f.late, &cfg.Faults.Delay},
-	} {
-		share, err := serve.ParseShare(s.text)
-		if err != nil {
-			return cfg, fmt.Errorf("--%s: %w", s.name, err)
-		}
-		*s.to = share
+	var err error
+	if cfg.Faults, err = f.faults(); err != nil {
+		return cfg, err
 	}
 	for _, text := range f.stalls {
 		s, err := serve.ParseStall(text)
@@ -98,19 +92,48 @@ func (f *queueFlags) config(shared *serve.Config) (serve.QueueConfig, error) {
 	return cfg, nil
 }
 
+// faults are those of the flags.
+func (f *queueFlags) faults() (serve.Faults, error) {
+	faults := serve.Faults{DelayBy: f.delayBy, Seed: f.seed}
+	for _, s := range []struct {
+		name, text string
+		to         *float64
+	}{
+		{"drop", f.drop, &faults.Drop}, {"drop-reply", f.dropReply, &faults.DropReply}, {"reorder", f.reorder, &faults.Reorder},
+		{"dup", f.duplicate, &faults.Duplicate}, {"delay", f.late, &faults.Delay},
+	} {
+		share, err := serve.ParseShare(s.text)
+		if err != nil {
+			return faults, fmt.Errorf("--%s: %w", s.name, err)
+		}
+		*s.to = share
+	}
+	return faults, nil
+}
+
+// openTruth makes the file of --truth before anything is served; nil without one.
+func (f *queueFlags) openTruth() (*os.File, error) {
+	if f.truth == "" {
+		return nil, nil
+	}
+	file, err := os.Create(f.truth)
+	if err != nil {
+		return nil, fmt.Errorf("--truth: %w", err)
+	}
+	return file, nil
+}
+
 // run serves until ctx ends.
 func (f *queueFlags) run(ctx context.Context, shared *serve.Config) error {
 	cfg, err := f.config(shared)
 	if err != nil {
 		return usage(err)
 	}
-	var file io.WriteCloser
-	if f.truth != "" {
-		if file, err = os.Create(f.truth); err != nil {
-			return usagef("--truth: %w", err)
-		}
-		defer file.Close()
+	file, err := f.openTruth()
+	if err != nil {
+		return usage(err)
 	}
+	defer file.Close()
 	prepareProcess(1)
 	srv, err := serve.ListenQueue(cfg)
 	if err != nil {

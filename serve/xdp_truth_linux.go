@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"blast/xdp/live"
+)
+
+// checkFaults refuses what programs inside the kernel cannot do.
+func (c *XDPConfig) checkFaults() error {
+	switch {
+	case c.Faults.Delay > 0:
+		return fmt.Errorf("delay: a program inside the kernel cannot wait; use a queueing target on a socket: %w", errors.ErrUnsupported)
+	case c.Faults.any() && c.Mode != Echo:
+		return errors.New("faults: they are of replies; want mode echo")
+	}
+	return c.Faults.check()
+}
+
+// inKernel is f as the programs take it, nil when there is nothing to inject.
+func (f *Faults) inKernel() *live.TargetFaults {
+	if !f.any() {
+		return nil
+	}
+	k := &live.TargetFaults{Seed: f.Seed}
+	below := f.below()
+	copy(k.Below[:], below[:])
+	return k
+}
+
+// xdpTruth collects what faulty programs tell. Its zero value is ready.
+type xdpTruth struct {
+	mu      sync.Mutex
+	touched map[uint8]*RunTruth // by epoch
+	runs    map[uint8]live.Run
+	missed  uint64
+}
+
+// read takes what has been told since it was last called.
+func (x *xdpTruth) read(targets []*live.Target) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.touched == nil {
+		x.touched = map[uint8]*RunTruth{}
+	}
+	x.runs, x.missed = map[uint8]live.Run{}, 0
+	for _, t := range targets {
+		missed, err := t.Touched(x.touch)
+		if err != nil {
+			return err
+		}
+		x.missed += missed
+		runs, err := t.Runs()
+		if err != nil {
+			return err
+		}
+		for _, r := range runs {
+			x.add(r)
+		}
+	}
+	return nil
+}
+
+func (x *xdpTruth) touch(t live.Touched) {
+	r := x.touched[t.Epoch]
+	if r == nil {
+		r = &RunTruth{Epoch: t.Epoch}
+		x.touched[t.Epoch] = r
+	}
+	name := Name{t.Worker, t.Seq}
+	switch t.Fault {
+	case live.FaultDrop:
+		r.Dropped.add(name)
+	case live.FaultDropReply:
+		r.DroppedReplies.add(name)
+	case live.FaultReorder:
+		r.Reordered.add(name)
+	case live.FaultDuplicate:
+		r.Duplicated.add(name)
+	}
+}
+
+// add joins what came by one interface with the same epoch on others.
+func (x *xdpTruth) add(r live.Run) {
+	all, ok := x.runs[r.Epoch]
+	if !ok {
+		x.runs[r.Epoch] = r
+		return
+	}
+	all.Began, all.Last = min(all.Began, r.Began), max(all.Last, r.Last)
+	all.Arrivals += r.Arrivals
+	all.Answered += r.Answered
+	x.runs[r.Epoch] = all
+}
+
+// list is the runs in the order of their beginnings.
+func (x *xdpTruth) list() []RunTruth {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	runs := []live.Run{}
+	for _, r := range x.runs {
+		runs = append(runs, r)
+	}
+	slices.SortFunc(runs, func(a, b live.Run) int { return int(min(max(a.Began-b.Began, -1), 1)) })
+	list := []RunTruth{}
+	for _, k := range runs[max(len(runs)-truthRuns, 0):] {
+		r := running{RunTruth: RunTruth{Epoch: k.Epoch}, began: k.Began, last: k.Last}
+		if t := x.touched[k.Epoch]; t != nil {
+			r.RunTruth = *t
+		}
+		r.Arrivals, r.Answered = k.Arrivals, k.Answered-min(r.Duplicated.Count, k.Answered)
+		r.Completions = r.Answered + r.DroppedReplies.Count
+		r.Inside = r.Arrivals - min(r.Dropped.Count+r.Completions, r.Arrivals)
+		list = append(list, r.truth(nil))
+	}
+	return list
+}
+
+// Truth is what a target with faults did to requests with our stamp, a run for each epoch; nothing without faults. Inside are replies that wait to
+// be overtaken. There is no queue: sojourns and their kin stay zero. Names that the programs had no room to tell are in Drops.
+func (s *XDPServer) Truth() (Truth, error) {
+	t := Truth{Schema: TruthSchema, Runs: []RunTruth{}}
+	if !s.faults.any() {
+		return t, nil
+	}
+	t.Queue = fmt.Sprintf("%v inside the kernel%v, seed %d", s.mode, &s.faults, s.faults.Seed)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		if err := s.truth.read(s.targets); err != nil {
+			return t, fmt.Errorf("serve --xdp: %w", err)
+		}
+	}
+	for _, target := range s.targets {
+		perCPU, err := target.Counts()
+		if err != nil {
+			return t, fmt.Errorf("serve --xdp: %w", err)
+		}
+		for _, c := range perCPU {
+			t.Denied += c.Denied
+		}
+	}
+	t.Drops, t.Runs = s.truth.missed, s.truth.list()
+	return t, nil
+}
