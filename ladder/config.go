@@ -61,8 +61,10 @@ const (
 	// maxHints is how many rates of the bisection may go to estimates, which need not halve the gap.
 	maxHints = 3
 	// maxRepeats is how many steps of a ladder may be repeats of a rate, and maxTries how many a single rate may get.
-	maxRepeats = 12
-	maxTries   = 4
+	maxRepeats = 16
+	maxTries   = 5
+	// maxSkipped is how many rates of the climb may be disturbed in a row before it is given up.
+	maxSkipped = 2
 )
 
 // Check reports what is wrong with the configuration; the errors name fields as flags, whose values they are.

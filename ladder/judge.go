@@ -144,10 +144,7 @@ func behind(r *stats.Result, f *flow) string {
 
 // water is the generator's own level: the largest share of a limit that it used, 1 being full, and the name of that limit.
 func water(r *stats.Result) (level float64, of string) {
-	of = "duty"
-	for i := range r.Workers {
-		level = max(level, r.Workers[i].Duty/dutyLimit)
-	}
+	level, of = busiest(r)/dutyLimit, "duty"
 	if limit := r.Config.MaxLagNS; limit > 0 {
 		if lag := float64(r.Lag.P999) / float64(limit); lag > level {
 			level, of = lag, "lag"
@@ -159,4 +156,12 @@ func water(r *stats.Result) (level float64, of string) {
 		}
 	}
 	return level, of
+}
+
+// busiest is the largest duty of a worker.
+func busiest(r *stats.Result) (duty float64) {
+	for i := range r.Workers {
+		duty = max(duty, r.Workers[i].Duty)
+	}
+	return duty
 }

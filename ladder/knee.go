@@ -14,12 +14,13 @@ const (
 	CodeNone      = "none"
 	// CodeInterrupted makes it not valid: it ended before it had found anything.
 	CodeInterrupted = "interrupted"
-	// WarnRepeated, WarnLossy, WarnCollapse, WarnWide and WarnOneway are warnings.
-	WarnRepeated = "repeated"
-	WarnLossy    = "lossy"
-	WarnCollapse = "collapse"
-	WarnWide     = "wide"
-	WarnOneway   = "oneway"
+	// The rest are warnings.
+	WarnRepeated  = "repeated"
+	WarnDisturbed = "disturbed"
+	WarnLossy     = "lossy"
+	WarnCollapse  = "collapse"
+	WarnWide      = "wide"
+	WarnOneway    = "oneway"
 )
 
 // conclude names the knee and the verdict.
@@ -41,6 +42,8 @@ func (s *search) conclude() {
 			k.Because, k.Detail = stats.KneeNone, "ended early: not one rate was settled"
 		}
 		s.invalid(CodeInterrupted, k.Detail)
+	case s.high == 0 && s.above() != 0:
+		s.cannotTell()
 	case s.high == 0:
 		k.Because, k.PPS, k.Detail = stats.KneeTop, s.low, s.top()
 	case s.low == 0:
@@ -109,6 +112,31 @@ func (s *search) nothing() {
 	s.invalid(CodeNone, k.Detail)
 }
 
+// above is the lowest rate above low that was skipped, 0 for none.
+func (s *search) above() float64 {
+	lowest := 0.0
+	for _, pps := range s.skipped {
+		if pps > s.low && (lowest == 0 || pps < lowest) {
+			lowest = pps
+		}
+	}
+	return lowest
+}
+
+// cannotTell is the end of a ladder that something beside the load stopped.
+func (s *search) cannotTell() {
+	k := &s.out.Knee
+	k.BreaksPPS, k.PPS, k.Because = s.above(), s.low, stats.OutcomeVoid
+	before := fmt.Sprintf("up to %s nothing gave", stats.FormatPPS(s.low))
+	if s.low == 0 {
+		k.Because, before = stats.KneeNone, "no rate held"
+	}
+	x := s.last(k.BreaksPPS, stats.OutcomeVoid)
+	k.Detail = fmt.Sprintf("generator disturbed at %s: every step there is void (%s), though its workers were busy for %s of the time only: something else on this machine holds them up. "+
+		"%s; run again on a quieter machine, with cores of its own for blast, or allow more with --max-lag", stats.FormatPPS(k.BreaksPPS), x.Why, stats.FormatPercent(busiest(&x.Result)), before)
+	s.invalid(CodeGenerator, "the steps show what disturbs this generator, and nothing of the target")
+}
+
 // level says how full the generator was.
 func level(x *stats.Step) string {
 	if x == nil {
@@ -134,6 +162,9 @@ func (s *search) warn() {
 	}
 	if repeats > 0 {
 		add(WarnRepeated, "%d of %d steps are repeats, because one bad step alone proves nothing; %d steps are void and say nothing of the target", repeats, len(s.out.Steps), void)
+	}
+	if len(s.skipped) > 0 && s.high > 0 {
+		add(WarnDisturbed, "%d rates were passed over, because something else on this machine held blast up at each of their steps", len(s.skipped))
 	}
 	if s.repeats == 0 {
 		add(WarnRepeated, "the %d repeats that a ladder may take are used up: later steps were believed at once; run again on a quieter machine", maxRepeats)

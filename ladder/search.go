@@ -42,18 +42,28 @@ type search struct {
 	because   string
 	// usual is the share of packets that is answered at any rate: below 1 on a path that loses some whatever the load.
 	usual float64
+	// skipped are rates where only interruptions from outside were seen; they prove nothing, not even that the generator is full.
+	skipped []float64
 	// guesses are rates to try before the middle; hints is how many more may be.
 	guesses []float64
 	hints   int
 }
 
 func (s *search) run(ctx context.Context) error {
+	inRow := 0
 	for _, pps := range s.Rates() {
 		if pps <= s.low {
 			continue // passed already: it came out that losses there are not the load's
 		}
-		if err := s.ask(ctx, pps, PhaseClimb); err != nil {
+		clear, err := s.ask(ctx, pps, PhaseClimb)
+		if err != nil {
 			return err
+		}
+		if inRow++; clear {
+			inRow = 0
+		}
+		if inRow == maxSkipped {
+			return nil
 		}
 		if s.high == 0 {
 			continue
@@ -77,7 +87,8 @@ func (s *search) narrow(ctx context.Context) (again bool, err error) {
 		if pps == 0 {
 			return false, nil
 		}
-		if err := s.ask(ctx, pps, PhaseBisect); err != nil {
+		clear, err := s.ask(ctx, pps, PhaseBisect)
+		if err != nil || !clear {
 			return false, err
 		}
 		if first && s.losesAnyway() {
@@ -88,13 +99,13 @@ func (s *search) narrow(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// ask runs steps at pps until it is clear what they show, and moves low or high there.
-func (s *search) ask(ctx context.Context, pps float64, phase string) error {
+// ask runs steps at pps until it is clear what they show, and moves low or high there. It is not clear when all of them were disturbed.
+func (s *search) ask(ctx context.Context, pps float64, phase string) (clear bool, err error) {
 	var held, bad, void, slo int
 	for try := 1; ; try++ {
 		step, err := s.step(ctx, pps, phase, try)
 		if err != nil {
-			return err
+			return false, err
 		}
 		switch step.Outcome {
 		case stats.OutcomeHeld:
@@ -111,30 +122,58 @@ func (s *search) ask(ctx context.Context, pps float64, phase string) error {
 		switch {
 		case held > bad && (bad == 0 || held == 2 || last):
 			s.low = pps
-			return nil
+			return true, nil
 		case bad == 2 || last && bad > 0:
 			s.broke(pps, map[bool]string{true: stats.OutcomeSLO, false: stats.OutcomeSaturated}[slo > 0])
-			return nil
+			return true, nil
 		case bad == 0 && (last || void >= patience(&step.Result)):
+			if disturbed(&step.Result) {
+				s.skipped = append(s.skipped, pps)
+				return false, nil
+			}
 			s.broke(pps, stats.OutcomeVoid)
-			return nil
+			return true, nil
 		}
 		s.repeats--
 	}
 }
 
-// patience is how many void steps show that the generator is the wall, by the reasons of the last: interruptions from outside may be bad
-// luck, a rate above the calibrated ceiling is not.
+// patience is how many void steps show that a rate is one, by the reasons of the last: interruptions from outside may be bad luck, a rate
+// above the calibrated ceiling is not.
 func patience(r *stats.Result) int {
-	list := codes(r)
-	outside := func(code string) bool { return code == "lag" || code == "lag-trend" || code == "steal" }
 	switch {
-	case slices.Contains(list, "ceiling"):
+	case slices.Contains(codes(r), "ceiling"):
 		return 1
-	case !slices.ContainsFunc(list, func(c string) bool { return !outside(c) }):
+	case disturbed(r):
+		return 4
+	case outside(r):
 		return 3
 	}
 	return 2
+}
+
+// outside says that a step is void by nothing but lateness or stolen time, which need not be the generator's own doing.
+func outside(r *stats.Result) bool {
+	list := codes(r)
+	return len(list) > 0 && !slices.ContainsFunc(list, func(code string) bool { return code != "lag" && code != "lag-trend" && code != "steal" })
+}
+
+// disturbed says that it surely is not: no worker was half as busy as it may be, so that something else held them up, and would at other
+// rates. What that left unsent at the end of the step, at most given up, comes of it too.
+func disturbed(r *stats.Result) bool {
+	if busiest(r) >= dutyLimit/2 || len(r.Verdict.Reasons) == 0 {
+		return false
+	}
+	l := &r.Ledger
+	return !slices.ContainsFunc(codes(r), func(code string) bool {
+		switch code {
+		case "lag", "lag-trend", "steal", "rate":
+			return false
+		case "refused":
+			return l.RefusedTotal()+l.KernelDropped > 0
+		}
+		return true
+	})
 }
 
 // broke makes pps the lowest rate that did not hold, and guesses from its last step where the edge lies.
