@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -46,8 +47,11 @@ func (p *udpPlan) watch(n int) (func(*stats.Live), func(*stats.Result)) {
 		if line != nil {
 			line.clear()
 		}
-		if p.page != nil && res != nil {
-			_ = p.page.Done(res)
+		if p.page == nil || res == nil {
+			return
+		}
+		if err := p.page.Done(res); err != nil {
+			fmt.Fprintf(os.Stderr, "blast: %v\n", err)
 		}
 	}
 }
@@ -118,7 +122,7 @@ func (p *progressLine) parts(l *stats.Live, paced bool) []string {
 	}
 	last := &l.Last
 	sent := "sent " + per(last.Sent)
-	if paced {
+	if off := math.Abs(float64(last.Sent) - float64(last.Planned)); paced && off > 0.01*float64(last.Planned) {
 		sent += " of " + per(last.Planned)
 	}
 	parts := []string{fmt.Sprintf("%s%.0f s of %s", p.prefix, last.T, p.length), sent}
@@ -128,15 +132,19 @@ func (p *progressLine) parts(l *stats.Live, paced bool) []string {
 	if !p.echo {
 		return parts
 	}
-	ledger := &l.Result.Ledger
-	loss := "loss 0"
-	if known := ledger.Replied + ledger.Late + ledger.Lost; ledger.Lost > 0 && known > 0 {
-		loss = fmt.Sprintf("loss %s (%s)", stats.FormatCount(ledger.Lost), stats.FormatPercent(float64(ledger.Lost)/float64(known)))
-	}
 	if paced {
-		parts = append(parts, loss)
+		parts = append(parts, lossSoFar(&l.Result.Ledger))
 	}
 	return append(parts, "p99 "+stats.FormatNS(last.LatencyP99NS), "replied "+per(last.Replied))
+}
+
+// lossSoFar is of the packets whose fate is known.
+func lossSoFar(l *stats.Ledger) string {
+	share := float64(l.Lost) / float64(max(l.Replied+l.Late+l.Lost, 1))
+	if l.Lost > 0 && share < 0.0001 {
+		return "lost " + stats.FormatCount(l.Lost)
+	}
+	return "loss " + stats.FormatPercent(share)
 }
 
 // clear takes the line away.
