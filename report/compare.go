@@ -64,22 +64,25 @@ type figure struct {
 	write func(float64) string
 	// speaks is true where a run that is INVALID must say so.
 	speaks bool
+	// of and quantile name the interval of the figure; "" where it is no quantile.
+	of       string
+	quantile float64
 }
 
 func figures() []figure {
 	packets := func(v float64) string { return stats.FormatCount(uint64(v)) }
 	nanos := func(v float64) string { return stats.FormatNS(int64(v)) }
 	out := []figure{
-		{"target rate", func(r *stats.Result) float64 { return r.Rate.TargetPPS }, stats.FormatPPS, false},
-		{"achieved rate", func(r *stats.Result) float64 { return r.Rate.AchievedPPS }, stats.FormatPPS, false},
-		{"replied rate", func(r *stats.Result) float64 { return r.Rate.RepliedPPS }, stats.FormatPPS, false},
-		{"L1", func(r *stats.Result) float64 { return r.Rate.L1BPS }, stats.FormatBPS, false},
-		{"sent", func(r *stats.Result) float64 { return float64(r.Ledger.Sent) }, packets, false},
-		{"refused, abandoned, dropped", func(r *stats.Result) float64 { return float64(r.Ledger.Unsent()) }, packets, false},
-		{"late", func(r *stats.Result) float64 { return float64(r.Ledger.Late) }, packets, true},
-		{"lost", func(r *stats.Result) float64 { return float64(r.Ledger.Lost) }, packets, true},
-		{"loss", lossOf, stats.FormatPercent, true},
-		{"reordered", func(r *stats.Result) float64 { return float64(r.Ledger.Reordered) }, packets, true},
+		{name: "target rate", value: func(r *stats.Result) float64 { return r.Rate.TargetPPS }, write: stats.FormatPPS},
+		{name: "achieved rate", value: func(r *stats.Result) float64 { return r.Rate.AchievedPPS }, write: stats.FormatPPS},
+		{name: "replied rate", value: func(r *stats.Result) float64 { return r.Rate.RepliedPPS }, write: stats.FormatPPS},
+		{name: "L1", value: func(r *stats.Result) float64 { return r.Rate.L1BPS }, write: stats.FormatBPS},
+		{name: "sent", value: func(r *stats.Result) float64 { return float64(r.Ledger.Sent) }, write: packets},
+		{name: "refused, abandoned, dropped", value: func(r *stats.Result) float64 { return float64(r.Ledger.Unsent()) }, write: packets},
+		{name: "late", value: func(r *stats.Result) float64 { return float64(r.Ledger.Late) }, write: packets, speaks: true},
+		{name: "lost", value: func(r *stats.Result) float64 { return float64(r.Ledger.Lost) }, write: packets, speaks: true},
+		{name: "loss", value: lossOf, write: stats.FormatPercent, speaks: true},
+		{name: "reordered", value: func(r *stats.Result) float64 { return float64(r.Ledger.Reordered) }, write: packets, speaks: true},
 	}
 	for _, s := range []struct {
 		name   string
@@ -90,37 +93,33 @@ func figures() []figure {
 		{"service time", func(r *stats.Result) *stats.Histogram { return &r.Service }, true},
 		{"lag", func(r *stats.Result) *stats.Histogram { return &r.Lag }, false},
 	} {
-		out = append(out, figure{s.name + " n", func(r *stats.Result) float64 { return float64(s.hist(r).Count) }, packets, s.speaks})
+		out = append(out, figure{name: s.name + " n", value: func(r *stats.Result) float64 { return float64(s.hist(r).Count) }, write: packets, speaks: s.speaks})
 		for i, get := range []func(*stats.Histogram) int64{
 			func(h *stats.Histogram) int64 { return h.P50 }, func(h *stats.Histogram) int64 { return h.P90 }, func(h *stats.Histogram) int64 { return h.P99 },
 			func(h *stats.Histogram) int64 { return h.P999 }, func(h *stats.Histogram) int64 { return h.P9999 }, func(h *stats.Histogram) int64 { return h.Max },
 		} {
 			name := append(append([]string{}, quantileNames...), "max")[i]
-			out = append(out, figure{s.name + " " + name, func(r *stats.Result) float64 { return float64(get(s.hist(r))) }, nanos, s.speaks})
+			f := figure{name: s.name + " " + name, value: func(r *stats.Result) float64 { return float64(get(s.hist(r))) }, write: nanos, speaks: s.speaks}
+			if i < len(quantiles) {
+				f.of, f.quantile = s.name, quantiles[i]
+			}
+			out = append(out, f)
 		}
 	}
-	return append(out, figure{"busiest worker's duty", dutyOf, stats.FormatPercent, false})
+	return append(out, figure{name: "busiest worker's duty", value: dutyOf, write: stats.FormatPercent})
 }
 
-// lossOf is lost / (sent - in flight).
+// lossOf is the share of packets with a known fate that were lost; 0 where there are none.
 func lossOf(r *stats.Result) float64 {
-	known := r.Ledger.Sent - min(r.Ledger.InFlight, r.Ledger.Sent)
-	if known == 0 {
-		return 0
-	}
-	return float64(r.Ledger.Lost) / float64(known)
+	loss, _ := r.Ledger.Loss()
+	return loss
 }
 
-func dutyOf(r *stats.Result) float64 {
-	most := 0.0
-	for i := range r.Workers {
-		most = max(most, r.Workers[i].Duty)
-	}
-	return most
-}
+func dutyOf(r *stats.Result) float64 { return r.Duty() }
 
 func (p *page) figures(a, b *stats.Result) {
-	rows := [][]string{{"", "A", "B", "B / A", ""}}
+	rows := [][]string{{"", "A", "B", "B / A", "", ""}}
+	shown := false
 	for _, f := range figures() {
 		x, y := f.value(a), f.value(b)
 		if x == 0 && y == 0 {
@@ -130,9 +129,14 @@ func (p *page) figures(a, b *stats.Result) {
 		if f.speaks {
 			mark = invalidSides(a, b)
 		}
-		rows = append(rows, []string{f.name, f.write(x), f.write(y), ratio(x, y), mark})
+		says := differ(f.of, f.quantile, a, b)
+		shown = shown || says != ""
+		rows = append(rows, []string{f.name, f.write(x), f.write(y), ratio(x, y), says, mark})
 	}
 	p.table(rows)
+	if shown {
+		p.line("", "(no difference shown: the 95 %% intervals of A and B overlap; differ: they do not)")
+	}
 }
 
 func invalidSides(a, b *stats.Result) string {

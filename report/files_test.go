@@ -196,6 +196,7 @@ func TestCompareGolden(t *testing.T) {
 	b := echoRun()
 	b.Backend.Name, b.Backend.GSO, b.Host.Kernel, b.RunID = "io_uring", 16, "6.12.1", "9c1d"
 	b.Latency = histOf(1498000, 40e3, 600e3)
+	b.Precision = precisionOf(b, 38000, 1700)
 	b.Ledger.Lost, b.Ledger.LostUp, b.Ledger.Replied = 0, 0, 1498700
 	for _, c := range []struct {
 		file, why string

@@ -55,12 +55,30 @@ func echoRun() *stats.Result {
 			SLOs: []stats.SLO{{Text: "p99<5ms", Met: true, Detail: "met: latency p99 is 1.19 ms, asked < 5.00 ms"},
 				{Text: "loss<0.1%", Met: true, Detail: "met: loss (700 of 1,498,900 packets) is 0.047 %, asked < 0.10 %"}}},
 	}
+	r.Precision = precisionOf(r, 41200, 1830)
 	for i := range 5 {
 		r.Timeline = append(r.Timeline, stats.Second{T: float64(6 * (i + 1)), Planned: 300000, Sent: 299800 - uint64(i)*100, Replied: 299600,
 			LagP50NS: 30e3, LagP99NS: 59e3 + int64(i)*100, LatencyP99NS: 1190e3 + int64(i)*1000, Steal: float64(i) / 1000})
 	}
 	r.Normalize()
 	return r
+}
+
+// precisionOf gives r's latency quantiles intervals of 2 % to both sides, the last of them open, and halves that are alike.
+func precisionOf(r *stats.Result, worth, lagWorth float64) *stats.Precision {
+	p := &stats.Precision{Stationary: &stats.Stationary{Holds: true, Of: "latency",
+		First:  stats.Half{Samples: r.Latency.Count / 2, MeanNS: r.Latency.Mean, P50NS: r.Latency.P50, P99NS: r.Latency.P99},
+		Second: stats.Half{Samples: r.Latency.Count / 2, MeanNS: r.Latency.Mean, P50NS: r.Latency.P50, P99NS: r.Latency.P99},
+		Detail: "from the first half to the second, mean latency +0.0 % and p99 +0.0 %: no change"}}
+	add := func(of string, q float64, v int64, n uint64, worth float64, open bool) {
+		p.Intervals = append(p.Intervals, stats.Interval{Of: of, Quantile: q, ValueNS: v, LowNS: v * 98 / 100, HighNS: v * 102 / 100, Level: 0.95, Samples: n, Effective: worth, Open: open})
+	}
+	add("latency", 0.5, r.Latency.P50, r.Latency.Count, worth, false)
+	add("latency", 0.9, r.Latency.P90, r.Latency.Count, worth, false)
+	add("latency", 0.99, r.Latency.P99, r.Latency.Count, worth, false)
+	add("latency", 0.999, r.Latency.P999, r.Latency.Count, worth, true)
+	add("lag", 0.999, r.Lag.P999, r.Lag.Count, lagWorth, false)
+	return p
 }
 
 func bulk(n int, v int64) []int64 {
@@ -86,6 +104,7 @@ func deadRun() *stats.Result {
 	r := echoRun()
 	l := &r.Ledger
 	l.Lost, l.LostUnknown = l.Sent, l.Sent
+	r.Precision = nil
 	l.LostUp, l.LostDown, l.Replied, l.Late, l.InFlight, l.Duplicate, l.Reordered = 0, 0, 0, 0, 0, 0, 0
 	r.Latency, r.Service, r.Server, r.Rate.RepliedPPS = stats.Histogram{}, stats.Histogram{}, stats.Histogram{}, 0
 	for i := range r.Timeline {
@@ -102,6 +121,7 @@ func onewayRun() *stats.Result {
 	r.Config.Mode, r.Config.Paced, r.Config.Profile, r.Config.SLOs = stats.ModeOneway, false, "max", nil
 	r.Ledger = stats.Ledger{Planned: 1500000, Sent: 1499000, Refused: map[string]uint64{"full": 1000}}
 	r.Latency, r.Service, r.Server, r.Gap = stats.Histogram{}, stats.Histogram{}, stats.Histogram{}, stats.Histogram{}
+	r.Precision = &stats.Precision{Intervals: r.Precision.Intervals[4:]}
 	r.Rate.TargetPPS, r.Rate.RepliedPPS, r.Calibration, r.Events = 0, 0, nil, nil
 	r.Verdict = stats.Verdict{Valid: true, Warnings: []stats.Reason{{Code: "no-plan", Detail: "--rate max has no plan"}}}
 	r.Normalize()
@@ -114,6 +134,7 @@ func roundsRun() *stats.Result {
 	rounds[0].Latency = histOf(1000, 40e3, 900e3)
 	rounds[2].Latency = histOf(1000, 50e3, 9e9)
 	r := echoRun()
-	r.Rounds, r.Round, r.Config.Rounds = rounds, 2, 3
+	r.Rounds, r.Round, r.Config.Rounds, r.Spreads = rounds, 2, 3, stats.SpreadRounds(rounds)
+	r.Precision.Stationary.Holds, r.Precision.Stationary.Detail = false, "from the first half to the second, mean latency +50.0 % and p99 +0.0 %: the mean changed"
 	return r
 }

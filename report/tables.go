@@ -164,6 +164,7 @@ func (p *page) rounds(r *stats.Result) {
 	p.table(rows)
 	p.line("rounds", "* all other figures are of round %d of %d, the %s", r.Round, len(r.Rounds), stats.MedianRule(r.Config.Mode))
 	p.blank()
+	p.spreads(r)
 }
 
 // workers has a row for each sending thread.

@@ -12,7 +12,8 @@ import (
 // Merge makes one result of all shards of one run. Counts and rates are summed over the longest measured time; histograms
 // are merged, so that each percentile is that of one histogram of all samples, bit for bit; workers are put in a row. In the
 // timeline, whose percentiles cannot be merged, lag, latency and steal are those of the worst shard in each interval. Counters
-// of one host are counted once. With rounds, each round is merged and the median chosen anew.
+// of one host are counted once. With rounds, each round is merged, the median chosen and their spread told anew. What cannot be merged from
+// files (Precision, Segments, Departures) is left out.
 //
 // It refuses shards of other runs, duplicate or missing shards, and shared settings that differ, naming the field and both values.
 // The verdict is left empty: judge the whole, and keep the shards' own reasons (verdict.Merged). The shards are not changed.
@@ -46,6 +47,7 @@ func Merge(shards []*Result) (*Result, error) {
 	median := MedianRound(rounds)
 	headline := rounds[median]
 	headline.Rounds, headline.Round, headline.Interrupted = rounds, median+1, whole.Interrupted
+	headline.Spreads = SpreadRounds(rounds)
 	return &headline, nil
 }
 
@@ -83,6 +85,9 @@ func mergeRound(shards []*Result) (*Result, error) {
 	whole := *shards[0]
 	whole.Shard, whole.Shards, whole.Verdict, whole.Rounds = 0, 1, Verdict{}, nil
 	whole.Ledger, whole.Events, whole.Workers, whole.Interrupted = Ledger{}, Events{}, nil, ""
+	// What a file does not hold whole cannot be merged, and one shard's is not the whole's: how samples came one after the other, and which
+	// stamps belong to which packet.
+	whole.Precision, whole.Segments, whole.Departures, whole.Spreads = nil, nil, nil, nil
 	for _, s := range shards {
 		if s.Started.Before(whole.Started) {
 			whole.Started = s.Started

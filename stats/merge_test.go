@@ -45,6 +45,7 @@ func TestMergeEqualsWhole(t *testing.T) {
 
 func TestMergeSumsAndKeepsTheWorst(t *testing.T) {
 	a, b := shard(0, 2, 1000, 2000), shard(1, 2, 3000, 4000, 5000)
+	a.Precision, a.Segments, a.Departures = &Precision{Intervals: []Interval{{Of: "latency"}}}, &Segments{}, &Departures{}
 	b.Interrupted, b.Events = "interrupt", Events{"pushback": 3}
 	before := string(encoded(t, a)) + string(encoded(t, b))
 	got, err := Merge([]*Result{b, a})
@@ -53,6 +54,9 @@ func TestMergeSumsAndKeepsTheWorst(t *testing.T) {
 	}
 	if after := string(encoded(t, a)) + string(encoded(t, b)); before != after {
 		t.Error("the shards were changed")
+	}
+	if got.Precision != nil || got.Segments != nil || got.Departures != nil {
+		t.Error("the whole has what is one shard's")
 	}
 	if want := []Second{{T: 1, Planned: 2, Sent: 2, LagP50NS: 1, LagP99NS: 10, LatencyP99NS: 5, Steal: 0.01}, {T: 2, Planned: 3, Sent: 3}}; !cmp.Equal(want, got.Timeline) {
 		t.Error(cmp.Diff(want, got.Timeline))
@@ -149,6 +153,9 @@ func TestMergeRounds(t *testing.T) {
 	got, err := Merge([]*Result{a, b})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(got.Spreads) == 0 || got.Spreads[1].Name != "latency_ns.p99" || got.Spreads[1].Median != 500 || got.Spreads[1].Min != 40 || got.Spreads[1].Max != 1000 {
+		t.Errorf("spreads %+v: want those of the merged rounds, p99 500, 1000 and 40", got.Spreads)
 	}
 	if len(got.Rounds) != 3 || got.Round != 1 || got.Latency.P99 != 500 || got.Latency.Count != 2 {
 		t.Errorf("round %d of %d, p99 %d, n %d; want 1 of 3, 500, 2", got.Round, len(got.Rounds), got.Latency.P99, got.Latency.Count)

@@ -32,7 +32,8 @@ type Stationary struct {
 	Of     string `json:"of"`
 	First  Half   `json:"first"`
 	Second Half   `json:"second"`
-	// Detail says in a sentence what changed, or that nothing did.
+	// Detail says in a sentence what changed and by what share, or that nothing did. It has no latencies, so that it can stand by itself in
+	// an INVALID report.
 	Detail string `json:"detail"`
 }
 

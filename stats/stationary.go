@@ -32,18 +32,16 @@ func (b *Batches) Stationary(of string) *Stationary {
 	drift := mean < stationaryLevel && math.Abs(moved) >= stationaryMean
 	longer := tail < stationaryLevel && math.Abs(stretched) >= stationaryP99
 	s.Holds = !drift && !longer
-	figures := fmt.Sprintf("mean %s %s and then %s (%+.1f %%), p99 %s and then %s (%+.1f %%)", of, FormatNS(int64(s.First.MeanNS)), FormatNS(int64(s.Second.MeanNS)), 100*moved,
-		FormatNS(s.First.P99NS), FormatNS(s.Second.P99NS), 100*stretched)
+	says := "no change beyond the scatter within the halves, or none that matters"
 	switch {
 	case drift && longer:
-		s.Detail = figures + ": both changed by more than the scatter within the halves explains"
+		says = "mean and tail changed by more than the scatter within the halves explains"
 	case drift:
-		s.Detail = figures + ": the mean changed by more than the scatter within the halves explains"
+		says = "the mean changed by more than the scatter within the halves explains"
 	case longer:
-		s.Detail = figures + ": the tail changed by more than the scatter within the halves explains"
-	default:
-		s.Detail = figures + ": no change beyond the scatter within the halves, or none that matters"
+		says = "the tail changed by more than the scatter within the halves explains"
 	}
+	s.Detail = fmt.Sprintf("from the first half to the second, mean %s %+.1f %% and p99 %+.1f %%: %s", of, 100*moved, 100*stretched, says)
 	return s
 }
 

@@ -40,6 +40,7 @@ const (
 	WarnRounds        = "rounds"
 	WarnClosed        = "closed"
 	WarnLittle        = "little"
+	WarnNonStationary = "non-stationary"
 )
 
 // Limits are the thresholds. A zero field means its default.

@@ -276,6 +276,9 @@ func TestWarnings(t *testing.T) {
 		{"nobody knows where the worker is", func(r *stats.Result) { r.Workers[1].Node = -1 }, ""},
 		{"an unpinned worker is on no node", func(r *stats.Result) { r.Workers[1].Node, r.Workers[1].CPU = 1, -1 }, ""},
 		{"trains", func(r *stats.Result) { r.Backend.GSO = 16 }, WarnGSO},
+		{"a target that slowed down", func(r *stats.Result) { r.Precision = &stats.Precision{Stationary: &stats.Stationary{}} }, WarnNonStationary},
+		{"a steady one", func(r *stats.Result) { r.Precision = &stats.Precision{Stationary: &stats.Stationary{Holds: true}} }, ""},
+		{"one that was not compared", func(r *stats.Result) { r.Precision = &stats.Precision{} }, ""},
 		{"an interrupt", func(r *stats.Result) { r.Interrupted, r.Rate.ElapsedNS = "interrupt", 12e9 }, WarnInterrupted},
 	} {
 		r := good()
@@ -287,6 +290,19 @@ func TestWarnings(t *testing.T) {
 		if got := codes(v.Warnings); got != c.code {
 			t.Errorf("%s: warnings %q, want %q", c.why, got, c.code)
 		}
+	}
+}
+
+// A run that changed says by how much; an INVALID one quotes no latency with it.
+func TestNonStationary(t *testing.T) {
+	r := good()
+	r.Precision = &stats.Precision{Stationary: &stats.Stationary{Of: "latency", First: stats.Half{MeanNS: 1e6, P99NS: 2e6}, Second: stats.Half{MeanNS: 1.2e6, P99NS: 2e6}, Detail: "the mean +20.0 %"}}
+	if v := Judge(r, Limits{}); !v.Valid || !strings.Contains(v.Warnings[0].Detail, "the mean +20.0 % (mean 1.00 ms and then 1.20 ms, p99 2.00 ms and then 2.00 ms)") {
+		t.Errorf("%+v", v)
+	}
+	r.Calibration.CeilingPPS = 500
+	if v := Judge(r, Limits{}); v.Valid || strings.Contains(v.Warnings[0].Detail, "ms") {
+		t.Errorf("%+v", v)
 	}
 }
 

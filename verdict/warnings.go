@@ -13,6 +13,7 @@ func (j *judge) warning(code, format string, args ...any) {
 // warn looks for what makes figures worse or less certain without making them wrong. Each says what to do about it.
 func (j *judge) warn() {
 	j.warnPlan()
+	j.warnStationary()
 	j.warnBackend()
 	j.warnHost()
 	j.warnPlacement()
@@ -43,6 +44,19 @@ func (j *judge) warnPlan() {
 				stats.FormatPPS(c.CeilingPPS), margin, stats.FormatPPS(c.CeilingPPS/j.l.Margin), j.l.Margin)
 		}
 	}
+}
+
+// warnStationary says that the run was not one thing all through, so that its percentiles are those of a mixture: no fault of the generator.
+func (j *judge) warnStationary() {
+	if j.r.Precision == nil || j.r.Precision.Stationary == nil || j.r.Precision.Stationary.Holds {
+		return
+	}
+	s, figures := j.r.Precision.Stationary, ""
+	if len(j.reasons) == 0 { // of an INVALID run no latency is quoted
+		figures = fmt.Sprintf(" (mean %s and then %s, p99 %s and then %s)", stats.FormatNS(int64(s.First.MeanNS)), stats.FormatNS(int64(s.Second.MeanNS)),
+			stats.FormatNS(s.First.P99NS), stats.FormatNS(s.Second.P99NS))
+	}
+	j.warning(WarnNonStationary, "the run was not one thing all through: %s%s; percentiles of the whole mix both: a longer warm-up or run, or the course, tells more", s.Detail, figures)
 }
 
 func (j *judge) warnBackend() {

@@ -196,7 +196,7 @@ func (p *udpPlan) run(ctx context.Context) (*stats.Result, error) {
 		rounds[i].Round = i + 1
 	}
 	headline := rounds[stats.MedianRound(rounds)]
-	headline.Rounds = rounds
+	headline.Rounds, headline.Spreads = rounds, stats.SpreadRounds(rounds)
 	headline.Verdict = verdict.Judge(&headline, verdict.Limits{})
 	return &headline, runErr
 }
