@@ -96,6 +96,13 @@ func (p *Page) confined(next http.Handler) http.Handler {
 // Addr is where the page is, with the port that was granted.
 func (p *Page) Addr() string { return p.listener.Addr().String() }
 
+// Rounds is the number of rounds whose results the page has.
+func (p *Page) Rounds() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.round
+}
+
 // Update shows the run as far as l knows it; broken are the codes that make it INVALID as it stands. Nothing of l is kept.
 func (p *Page) Update(l *stats.Live, broken []string) {
 	p.mu.Lock()
