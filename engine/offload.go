@@ -106,7 +106,7 @@ func (r *offloading) prepare() error {
 		w := offloaded{ended: new(atomic.Bool), result: stats.Worker{CPU: -1, Queue: -1}, cursor: pace.NewCursor(r.Schedule, uint64(i), uint64(r.Workers), 1)}
 		c := backend.OffloadConfig{Config: r.Backend, CPU: -1, Worker: uint16(i), Epoch: r.Epoch, Unpaced: r.unpaced,
 			CatchUp: backend.CatchUp(r.CatchUp), MaxLag: r.MaxLag, Interval: r.slice}
-		c.PayloadBytes = source.PayloadBytes
+		c.PayloadBytes, c.Tell = source.PayloadBytes, r.Names != nil && r.Echo
 		r.payload = source.PayloadBytes
 		for f := i; f < len(r.Flows); f += r.Workers {
 			c.Flows = append(c.Flows, r.Flows[f])
@@ -365,7 +365,7 @@ func (r *offloading) collect(now int64) error {
 			row.sent += v.Sent
 			addErr = errors.Join(addErr, addCourse(&r.course.Lag, min(v.Index, r.lastSlice()), v.Lag), merge(v.Lag, &w.lag, &r.lag, row.lag))
 		})
-		if err := errors.Join(err, addErr); err != nil {
+		if err := errors.Join(err, addErr, r.names.readUnsent(i, w)); err != nil {
 			return fmt.Errorf("worker %d: %w", i, err)
 		}
 	}
@@ -502,9 +502,8 @@ func (r *offloading) unreplied(i int, b *backend.ReceiverBooks, l *stats.Ledger)
 		}
 		flying = min(n, lost)
 	}
-	unsent := w.books.Next - min(w.books.Next, w.config.First+w.books.Sent)
-	if err := r.names.unreplied(r.receiver, i, w.config.First, cut, w.books.Next, nil, unsent); err != nil {
-		return fmt.Errorf("receiver: %w", err)
+	if err := r.nameUnreplied(i, cut); err != nil {
+		return err
 	}
 	if flying > 0 {
 		if wait := max(r.drained-r.end(), 0); l.InFlight == 0 || wait < l.InFlightAtLeastNS {
@@ -514,6 +513,23 @@ func (r *offloading) unreplied(i int, b *backend.ReceiverBooks, l *stats.Ledger)
 	l.InFlight += flying
 	l.Lost += lost - flying
 	l.LostUnknown += lost - flying
+	return nil
+}
+
+// nameUnreplied names worker i's slots without a reply.
+func (r *offloading) nameUnreplied(i int, cut uint64) error {
+	if r.names == nil {
+		return nil
+	}
+	w := &r.workers[i]
+	if err := r.names.readUnsent(i, w); err != nil {
+		return fmt.Errorf("worker %d: %w", i, err)
+	}
+	unsent := w.books.Next - min(w.books.Next, w.config.First+w.books.Sent)
+	hidden := unsent - min(unsent, uint64(len(r.names.unsent[i])))
+	if err := r.names.unreplied(r.receiver, i, w.config.First, cut, w.books.Next, r.names.wasUnsent(i), hidden); err != nil {
+		return fmt.Errorf("receiver: %w", err)
+	}
 	return nil
 }
 

@@ -77,6 +77,9 @@ func (f *fakeOffload) Collect(now int64, fn func(*backend.OffloadInterval)) erro
 
 func (f *fakeOffload) Books() (backend.OffloadBooks, error) { return f.books(f.start, f.deadline), nil }
 
+// Unsent names none: the ledger is by number.
+func (f *fakeOffload) Unsent(func(uint64)) (uint64, error) { return 0, nil }
+
 func (f *fakeOffload) Limits() backend.Limits { return backend.Limits{Batch: 8, Mode: "fake"} }
 
 func (f *fakeOffload) Close() error {

@@ -11,7 +11,8 @@ import (
 type told struct {
 	workers []names
 	missed  uint64 // replies that the kernel had no room to tell
-	unsent  []uint64
+	unsent  []map[uint64]struct{}
+	hidden  []uint64 // slots that were not sent, and nobody can say which they are
 }
 
 // toldKinds is what has a name.
@@ -23,7 +24,31 @@ func newTold(wanted *Names, workers int, cfg *backend.ReceiverConfig) *told {
 		return nil
 	}
 	cfg.Tell = toldKinds
-	return &told{workers: make([]names, workers), unsent: make([]uint64, workers)}
+	return &told{workers: make([]names, workers), unsent: make([]map[uint64]struct{}, workers), hidden: make([]uint64, workers)}
+}
+
+// readUnsent takes worker i's slots that were found not to be sent since it was last called.
+func (t *told) readUnsent(i int, from backend.Offload) error {
+	if t == nil {
+		return nil
+	}
+	if t.unsent[i] == nil {
+		t.unsent[i] = map[uint64]struct{}{}
+	}
+	_, err := from.Unsent(func(seq uint64) {
+		if len(t.unsent[i]) < namesMost {
+			t.unsent[i][seq] = struct{}{}
+		}
+	})
+	return err
+}
+
+// wasUnsent reports whether worker i told that it did not send a slot.
+func (t *told) wasUnsent(i int) func(seq uint64) bool {
+	return func(seq uint64) bool {
+		_, ok := t.unsent[i][seq]
+		return ok
+	}
 }
 
 // read takes what has been told since it was last called.
@@ -49,17 +74,17 @@ func (t *told) read(from backend.OffloadReceiver) error {
 	return err
 }
 
-// unreplied names worker i's slots [from, to) without a reply: lost below cut, else in flight. unsent may be nil; else it says of which slots
-// nothing was sent. hidden is the number of slots that were not sent either, and of which nobody can say which ones they are.
+// unreplied names worker i's slots [from, to) without a reply: lost below cut, else in flight. unsent says which of
+// them were not sent. hidden is the number of slots that were not sent either, and of which nobody can say which they are.
 func (t *told) unreplied(from backend.OffloadReceiver, i int, first, cut, to uint64, unsent func(seq uint64) bool, hidden uint64) error {
 	if t == nil || first >= to {
 		return nil
 	}
 	n := &t.workers[i]
-	t.unsent[i] = hidden
+	t.hidden[i] = hidden
 	_, err := from.Unseen(i, first, to, func(seq uint64) {
 		switch {
-		case unsent != nil && unsent(seq):
+		case unsent(seq):
 		case seq < cut:
 			n.add(&n.Lost, seq)
 		default:
@@ -76,7 +101,7 @@ func (t *told) give(to *Names) (notes []string) {
 	}
 	for i := range t.workers {
 		to.take(uint16(i), &t.workers[i])
-		if n := t.unsent[i]; n > 0 {
+		if n := t.hidden[i]; n > 0 {
 			notes = append(notes, fmt.Sprintf("names: among the lost of worker %d are %d packets that never left; the kernel does not say which", i, n))
 		}
 	}

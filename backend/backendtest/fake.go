@@ -51,6 +51,9 @@ type Fake struct {
 	RefuseLate func(seq uint64) (backend.Cause, bool)
 	// Drop makes an accepted slot come back from Reap as dropped by the kernel.
 	Drop func(seq uint64) bool
+	// Stamp grants transmit stamps: it returns when a slot that was offered at a time passed a place, StampSched or StampSoftware; 0 is a stamp that
+	// was lost. Replies then have kernel times too.
+	Stamp func(seq uint64, kind backend.StampKind, at int64) int64
 	// Events are added to what Reap tells.
 	Events func(call int) [backend.NumEvents]uint64
 	// CloseError is what the first Close returns.
@@ -161,7 +164,8 @@ type FakeSender struct {
 	slots      []backend.Slot // a ring in asynchronous mode
 	next       int
 	reserved   []backend.Slot
-	inFlight   []fakeInFlight // oldest first
+	inFlight   []fakeInFlight  // oldest first
+	stamps     []backend.Stamp // not taken yet
 	seq        uint64
 	reserves   int
 	commits    int
@@ -194,6 +198,9 @@ func newFakeSender(f *Fake, cfg backend.Config) *FakeSender {
 	}
 	if l.PayloadBytes = f.PayloadBytes; l.PayloadBytes == 0 {
 		l.PayloadBytes = 65507
+	}
+	if cfg.Stamps && f.Stamp != nil {
+		l.Stamps = backend.StampKinds(0).With(backend.StampSched).With(backend.StampSoftware)
 	}
 	for _, flow := range cfg.Flows {
 		l.Sources = append(l.Sources, flow.Src)
@@ -307,6 +314,7 @@ func (s *FakeSender) accept(slot *backend.Slot, at int64) {
 	if s.fake.Keep {
 		s.Packets = append(s.Packets, FakePacket{Seq: s.seq, Flow: slot.Flow, At: at, Payload: slices.Clone(payload)})
 	}
+	s.stamp(slot, at)
 	dropped := s.fake.Drop != nil && s.fake.Drop(s.seq)
 	if !dropped && s.receiver != nil && s.fake.Reply != nil {
 		for _, delay := range s.fake.Reply(s.seq, slot.Flow, payload) {
@@ -324,6 +332,26 @@ func (s *FakeSender) accept(slot *backend.Slot, at int64) {
 		s.done.Dropped++
 	}
 	s.seq++
+}
+
+// stamp makes the stamps of a slot that asks.
+func (s *FakeSender) stamp(slot *backend.Slot, at int64) {
+	for kind := range backend.NumStampKinds {
+		if slot.Stamp == 0 || !s.limits.Stamps.Has(kind) {
+			continue
+		}
+		if stamp := s.fake.Stamp(s.seq, kind, at); stamp != 0 {
+			s.stamps = append(s.stamps, backend.Stamp{ID: slot.Stamp, Kind: kind, At: stamp})
+		}
+	}
+}
+
+// TakeStamps implements backend.Stamper.
+func (s *FakeSender) TakeStamps(into []backend.Stamp) int {
+	s.enter("TakeStamps")
+	n := copy(into, s.stamps)
+	s.stamps = s.stamps[:copy(s.stamps, s.stamps[n:])]
+	return n
 }
 
 // Reap implements backend.Sender.

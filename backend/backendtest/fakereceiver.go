@@ -98,6 +98,9 @@ func (r *FakeReceiver) deliver(fn func(*backend.Packet)) (n int) {
 		if r.cfg.KernelStamp {
 			p.At = reply.at
 		}
+		if r.cfg.Stamps && r.fake.Stamp != nil {
+			p.Kernel, p.Asked = reply.at, now
+		}
 		fn(p)
 		n++
 		for i := range reply.payload { // valid only inside the call: whoever keeps it shall notice
