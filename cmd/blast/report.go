@@ -20,6 +20,8 @@ func reportCommand() *cobra.Command {
 		Long: `Show results that blast udp --out wrote.
 
   blast report a.json                 the same report again, or --format json, csv, hgrm, hlog
+  blast report prove.json             the proof that blast prove --out wrote, again
+  blast report ladder.json            the ladder that blast ladder --out wrote, again; text, json, csv, html
   blast report a.json b.json          two runs side by side; shards of one run (same --run-id) are merged instead
   blast report s0.json s1.json s2.json --out whole.json      merge; percentiles come from the merged histograms`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -29,8 +31,16 @@ func reportCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
+			if l, err := loadLadder(args); err != nil {
+				return usage(err)
+			} else if l != nil {
+				return reportLadder(l, format, out)
+			}
 			if err := checkFormat(format); err != nil {
 				return usage(err)
+			}
+			if proof := loadProof(args); proof != nil {
+				return reportProof(proof, format, out)
 			}
 			results, err := report.Load(args...)
 			if err != nil {

@@ -18,10 +18,18 @@ import (
 )
 
 func serveCommand() *cobra.Command {
+	var a agentFlags
 	cmd := &cobra.Command{
-		Use: "serve", Short: "be the target: a no-op sink or an echo server", Args: subcommandOnly, DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "serve", Short: "be the target: a no-op sink or an echo server; or tell a generator about this host (--agent)", Args: subcommandOnly, DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.alone(cmd) },
+		Long: `Be the target of a load: blast serve udp. With --agent, alone or beside it, also tell blast prove how busy this host is, which counters of
+losses moved and what time it has, and offer it a no-op to compare the target with. The agent's line "agent ADDR" then comes first.
+
+  blast serve udp --mode echo --listen 10.0.0.2:9000 --agent 10.0.0.2:9101
+  blast serve --agent 10.0.0.2:9101                          beside a target of your own
+  curl -s http://10.0.0.2:9101/                              what it says`,
 	}
+	a.register(cmd)
 	cmd.AddCommand(serveUDPCommand())
 	return cmd
 }

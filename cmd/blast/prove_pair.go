@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"blast/stats"
+)
+
+// pair is two generators: processes of this program, as shards of one run, each with the whole rate and half of the CPUs.
+type pair struct {
+	exe    string
+	args   [2][]string
+	cpus   [2][]int // nil = all
+	shared string
+}
+
+// notOfShards are flags of the proof that its two generators do not get: they are given anew, or are the proof's own. Source ports cannot be
+// bound twice.
+var notOfShards = []string{"agent", "node-exporter", "noop", "out", "format", "dry-run", "duration", "backend", "cpus", "src-port"}
+
+// pair plans the two.
+func (v *prover) pair() (*pair, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	usable, err := v.reader.CPUs()
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{exe: exe}
+	workers := v.plan.config.Workers
+	var lists [2]string
+	if half := len(usable) / 2; half >= workers {
+		for i, set := range [][]int{usable[:half], usable[len(usable)-half:]} {
+			p.cpus[i], lists[i] = set, cpuText(set[len(set)-workers:])
+		}
+	} else {
+		lists[0], lists[1] = "none", "none"
+	}
+	p.shared = v.sharing(len(usable), workers)
+	given := []string{"udp"}
+	given = append(given, v.args...)
+	v.cmd.Flags().Visit(func(f *pflag.Flag) {
+		if slices.Contains(notOfShards, f.Name) {
+			return
+		}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			for _, one := range list.GetSlice() {
+				given = append(given, "--"+f.Name+"="+one)
+			}
+			return
+		}
+		given = append(given, "--"+f.Name+"="+f.Value.String())
+	})
+	for i := range p.args {
+		p.args[i] = append(slices.Clone(given), "--duration="+v.flags.duration.String(), "--backend="+v.plan.entry.Name, "--cpus="+lists[i], "--format=json",
+			fmt.Sprintf("--shard=%d/2", i), "--run-id="+v.plan.runID)
+	}
+	return p, nil
+}
+
+// sharing says what two generators take from each other on this host.
+func (v *prover) sharing(usable, workers int) string {
+	var parts []string
+	switch {
+	case usable/2 < workers:
+		parts = append(parts, fmt.Sprintf("the two shared %d CPUs, fewer than the workers of both: neither had the room of the first run, and a total that stays is weak evidence", usable))
+	case usable/2 < workers+1:
+		parts = append(parts, fmt.Sprintf("each had %d of the %d CPUs, for sending and receiving on the same: less room than the first run had", usable/2, usable))
+	}
+	if v.local {
+		parts = append(parts, "the target is on this host and competes with both")
+	}
+	if v.flags.srcPort != "" {
+		parts = append(parts, "--src-port was left out: two processes cannot have the same ports")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func cpuText(cpus []int) string {
+	var out []string
+	for _, c := range cpus {
+		out = append(out, strconv.Itoa(c))
+	}
+	return strings.Join(out, ",")
+}
+
+// run starts both at once and waits for both.
+func (p *pair) run(ctx context.Context) ([]stats.Result, error) {
+	var parts [2]*stats.Result
+	var errs [2]error
+	var running sync.WaitGroup
+	for i := range p.args {
+		running.Go(func() {
+			if parts[i], errs[i] = p.one(ctx, i); errs[i] != nil {
+				errs[i] = fmt.Errorf("generator %d of 2: %w", i+1, errs[i])
+			}
+		})
+	}
+	running.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return []stats.Result{*parts[0], *parts[1]}, nil
+}
+
+// one runs a generator and reads its result, whatever the verdict.
+func (p *pair) one(ctx context.Context, i int) (*stats.Result, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, p.exe, p.args[i]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	// An interrupt of the terminal is for the proof alone; it passes it on, once.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	if err := startOn(cmd, p.cpus[i]); err != nil {
+		return nil, err
+	}
+	err := cmd.Wait()
+	code := cmd.ProcessState.ExitCode()
+	if code != exitOK && code != exitInvalid && code != exitSLO {
+		return nil, fmt.Errorf("%s (%w)", lastLine(stderr.String()), err)
+	}
+	return stats.ReadResult(&stdout)
+}
+
+// startOn starts a command on some CPUs: a child has the affinity of the thread that makes it (sched_setaffinity(2)).
+func startOn(cmd *exec.Cmd, cpus []int) error {
+	if cpus == nil {
+		return cmd.Start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return os.NewSyscallError("sched_setaffinity", err)
+	}
+	err := cmd.Start()
+	if back := unix.SchedSetaffinity(0, &before); back != nil {
+		err = errors.Join(err, os.NewSyscallError("sched_setaffinity", back))
+	}
+	return err
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
