@@ -27,7 +27,8 @@ func CSV(w io.Writer, r *stats.Result) error {
 
 // summaryColumns are the columns of CSVSummary, one row a result: who and what, the verdict with its reasons, rates over the
 // measured time, the ledger in packets, percentiles in ns from merged histograms, and samples above thresholds; then the 95 % intervals of
-// percentiles, empty where they are not known or have no upper end, and whether the halves of the run were alike: yes, no, or empty.
+// percentiles, empty where they are not known or have no upper end, and whether the halves of the run were alike: yes, no, unclear, or
+// empty where they were not compared.
 var summaryColumns = []string{
 	"run_id", "started", "backend", "mode", "profile", "payload_bytes", "flows", "workers", "verdict", "reasons",
 	"elapsed_ns", "target_pps", "achieved_pps", "replied_pps", "l1_bps", "l2_bps", "ip_bps", "payload_bps",
@@ -78,10 +79,12 @@ func precisionCells(p *stats.Precision) []string {
 	switch {
 	case p == nil || p.Stationary == nil:
 		return append(cells, "")
-	case p.Stationary.Holds:
-		return append(cells, "yes")
+	case !p.Stationary.Holds:
+		return append(cells, "no")
+	case !p.Stationary.Clear():
+		return append(cells, "unclear")
 	}
-	return append(cells, "no")
+	return append(cells, "yes")
 }
 
 func writeCSV(w io.Writer, rows [][]string) error {

@@ -43,8 +43,11 @@ func (p *page) precision(r *stats.Result) {
 				stats.FormatNS(h.half.P50NS), stats.FormatNS(h.half.P99NS)})
 		}
 		says := "steady"
-		if !s.Holds {
+		switch {
+		case !s.Holds:
 			says = "UNSTEADY"
+		case !s.Clear():
+			says = "unclear"
 		}
 		if len(x.Intervals) > 0 {
 			p.blank()

@@ -27,7 +27,10 @@ type Interval struct {
 
 // Stationary compares the halves of a run.
 type Stationary struct {
+	// Holds is true where no change was shown, whatever the scatter hides.
 	Holds bool `json:"holds"`
+	// Hides is the largest change of the mean, as a share, that the scatter within the halves alone would explain.
+	Hides float64 `json:"hides"`
 	// Of is the histogram compared.
 	Of     string `json:"of"`
 	First  Half   `json:"first"`
@@ -36,6 +39,9 @@ type Stationary struct {
 	// an INVALID report.
 	Detail string `json:"detail"`
 }
+
+// Clear reports whether a change that is not shown is a change that is not there: scatter hides at most a quarter.
+func (s *Stationary) Clear() bool { return s.Hides <= 0.25 }
 
 // Half is one half of a run.
 type Half struct {

@@ -25,14 +25,17 @@ func (b *Batches) Stationary(of string) *Stationary {
 	}
 	bucket := together(b.list).bucketNear(0.99)
 	s := &Stationary{Of: of, First: halfOf(first), Second: halfOf(second)}
-	mean := welch(clustersOf(first, sumOf), clustersOf(second, sumOf))
+	mean, hidden := welch(clustersOf(first, sumOf), clustersOf(second, sumOf))
 	above := func(x *batch) float64 { return float64(x.count - x.atMost(bucket)) }
-	tail := welch(clustersOf(first, above), clustersOf(second, above))
+	tail, _ := welch(clustersOf(first, above), clustersOf(second, above))
 	moved, stretched := change(s.First.MeanNS, s.Second.MeanNS), change(float64(s.First.P99NS), float64(s.Second.P99NS))
 	drift := mean < stationaryLevel && math.Abs(moved) >= stationaryMean
 	longer := tail < stationaryLevel && math.Abs(stretched) >= stationaryP99
 	s.Holds = !drift && !longer
-	says := "no change beyond the scatter within the halves, or none that matters"
+	if s.First.MeanNS > 0 {
+		s.Hides = hidden / s.First.MeanNS
+	}
+	says := fmt.Sprintf("no change that matters beyond the scatter within the halves, which hides up to %.1f %% of the mean", 100*s.Hides)
 	switch {
 	case drift && longer:
 		says = "mean and tail changed by more than the scatter within the halves explains"
@@ -77,21 +80,22 @@ func clustersOf(list []batch, part func(*batch) float64) []cluster {
 	return out
 }
 
-// welch is the probability of a difference between the ratios of a and b as large as theirs when the true ones are equal: Welch's t with
-// the degrees of freedom of Welch and Satterthwaite (Biometrika 34, 1947), on batches made independent first.
-func welch(a, b []cluster) float64 {
+// welch is the probability p of a difference between the ratios of a and b as large as theirs when the true ones are equal: Welch's t with
+// the degrees of freedom of Welch and Satterthwaite (Biometrika 34, 1947), on batches made independent first. hidden is the difference
+// at which p is stationaryLevel.
+func welch(a, b []cluster) (p, hidden float64) {
 	a, b = independent(a), independent(b)
 	m, v := ratio(a)
 	n, w := ratio(b)
 	switch {
-	case m == n:
-		return 1
+	case v+w == 0 && m == n:
+		return 1, 0
 	case v+w == 0:
-		return 0
+		return 0, 0
 	}
-	t := math.Abs(n-m) / math.Sqrt(v+w)
 	df := (v + w) * (v + w) / (v*v/float64(len(a)-1) + w*w/float64(len(b)-1))
-	return 2 * studentAbove(t, df)
+	se := math.Sqrt(v + w)
+	return 2 * studentAbove(math.Abs(n-m)/se, df), studentPoint(stationaryLevel/2, df) * se
 }
 
 // halfOf is what a Result says of one half.

@@ -93,7 +93,7 @@ func TestStationaryWords(t *testing.T) {
 	if s == nil || !s.Holds || s.First != s.Second || s.First.MeanNS != 1000 || s.First.P50NS != 1000 || s.First.Samples != 5 {
 		t.Fatalf("ten equal batches: %+v", s)
 	}
-	if want := "from the first half to the second, mean latency +0.0 % and p99 +0.0 %: no change beyond the scatter within the halves, or none that matters"; s.Detail != want {
+	if want := "from the first half to the second, mean latency +0.0 % and p99 +0.0 %: no change that matters beyond the scatter within the halves, which hides up to 0.0 % of the mean"; s.Detail != want {
 		t.Errorf("detail %q, want %q", s.Detail, want)
 	}
 	// Without any scatter every change is one, but 4 % do not matter.
@@ -116,11 +116,13 @@ func TestStationaryWords(t *testing.T) {
 	if s := b.Stationary("lag"); s.First.Samples+s.Second.Samples != 10*h.Count() {
 		t.Errorf("11 batches: %+v", s)
 	}
-	if p := welch([]cluster{{1, 10}, {3, 10}}, []cluster{{1, 10}, {3, 10}}); p != 1 {
+	if p, _ := welch([]cluster{{1, 10}, {3, 10}}, []cluster{{1, 10}, {3, 10}}); p != 1 {
 		t.Errorf("equal halves: p = %v", p)
 	}
 	// By hand: means 2 and 4, variances of the means 1 and 1, so t = 2/sqrt(2) with 2 degrees of freedom: p = 0.2929.
-	if p := welch([]cluster{{1, 1}, {3, 1}}, []cluster{{3, 1}, {5, 1}}); math.Abs(p-(1-1/math.Sqrt2)) > 1e-9 {
-		t.Errorf("Welch by hand: p = %v, want %v", p, 1-1/math.Sqrt2)
+	// With 2 degrees the point of p is sqrt(2 (1-p)^2 / (p (2-p))): 14.089 for 0.005, of which scatter hides sqrt(2) times as much.
+	p, hidden := welch([]cluster{{1, 1}, {3, 1}}, []cluster{{3, 1}, {5, 1}})
+	if math.Abs(p-(1-1/math.Sqrt2)) > 1e-9 || math.Abs(hidden-14.089*math.Sqrt2) > 0.001 {
+		t.Errorf("Welch by hand: p = %v and %v hidden, want %v and %v", p, hidden, 1-1/math.Sqrt2, 14.089*math.Sqrt2)
 	}
 }
