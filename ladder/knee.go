@@ -161,7 +161,7 @@ func (s *search) warn() {
 		}
 	}
 	if repeats > 0 {
-		add(WarnRepeated, "%d of %d steps are repeats, because one bad step alone proves nothing; %d steps are void and say nothing of the target", repeats, len(s.out.Steps), void)
+		add(WarnRepeated, "steps repeated, because one bad step alone proves nothing: %d of %d; void ones, which say nothing of the target: %d", repeats, len(s.out.Steps), void)
 	}
 	if len(s.skipped) > 0 && s.high > 0 {
 		add(WarnDisturbed, "%d rates were passed over, because something else on this machine held blast up at each of their steps", len(s.skipped))

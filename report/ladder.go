@@ -24,11 +24,10 @@ func Ladder(w io.Writer, l *stats.Ladder, o Options) error {
 	return p.flush(w)
 }
 
-// OutcomeWord is an outcome or the reason of a knee for people.
+// OutcomeWord is an outcome of a step for people.
 func OutcomeWord(outcome string) string {
 	word, ok := map[string]string{
-		stats.OutcomeHeld: "held", stats.OutcomeSaturated: "target behind", stats.OutcomeSLO: "SLO missed", stats.OutcomeVoid: "VOID",
-		stats.KneeTop: "top reached", stats.KneeNone: "nothing held",
+		stats.OutcomeHeld: "held", stats.OutcomeSaturated: "target behind", stats.OutcomeSLO: "SLO missed", stats.OutcomeVoid: "void, INVALID",
 	}[outcome]
 	if !ok {
 		return outcome
@@ -36,15 +35,25 @@ func OutcomeWord(outcome string) string {
 	return word
 }
 
+// kneeWord says in a word what gave.
+func kneeWord(l *stats.Ladder) string {
+	switch l.Knee.Because {
+	case stats.OutcomeSaturated:
+		return "TARGET"
+	case stats.OutcomeSLO:
+		return "SLO"
+	case stats.OutcomeVoid:
+		return "GENERATOR"
+	case stats.KneeTop:
+		return "TOP"
+	}
+	return "NOTHING"
+}
+
 // knee is the verdict, the first thing on the page.
 func (p *page) knee(l *stats.Ladder) {
-	word, color := "FOUND", green
-	switch {
-	case !l.Verdict.Valid:
-		word, color = "NOT FOUND", red
-	case l.Knee.Because == stats.KneeTop:
-		word = "HELD"
-	case l.Knee.Because != stats.OutcomeSaturated:
+	word, color := kneeWord(l), green
+	if !l.Verdict.Valid || word == "SLO" {
 		color = red
 	}
 	p.line(word, "%s", l.Knee.Detail)
@@ -92,7 +101,7 @@ func (p *page) steps(l *stats.Ladder) {
 			p.line(fmt.Sprintf("step %d", i+1), "%s", s.Why)
 		}
 	}
-	p.line("", "replied: in the settled part of the step, what came after its end left out; latency counts from the planned time; the figures of a VOID step measure the generator; "+
+	p.line("", "replied: in the settled part of the step, what came after its end left out; latency counts from the planned time; the figures of a void step measure the generator; "+
 		"generator: the largest share of a limit that it used itself")
 	p.blank()
 }

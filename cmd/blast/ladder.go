@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func (f *ladderFlags) registerLadder(cmd *cobra.Command) {
 	fl.Lookup("slo").Usage = "objective such as 'p99<5ms', 'loss<0.1%'; repeat. The ladder looks for the rate where one breaks, and exits 4"
 	fl.StringVar(&f.profile, "profile", "const", "how the packets of a step are spread: const or poisson")
 	fl.StringVar(&f.out, "out", "", "write the JSON of the ladder, every step a whole result, to this file")
-	fl.StringVar(&f.format, "format", "text", "on standard output: text, json, csv (one row a step)")
+	fl.StringVar(&f.format, "format", "text", "on standard output: text, json, csv (one row a step), html (a page to itself)")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the steps and the time they take, send nothing")
 }
 
@@ -113,7 +114,7 @@ func runLadder(ctx context.Context, f ladderFlags, args []string) error {
 	if l == nil || len(l.Steps) == 0 {
 		return firstError(explainWall(runErr), errors.New("interrupted before the first step was finished: there is nothing to report"))
 	}
-	if err := c.print(out, l); err != nil {
+	if err := printLadder(out, l, f.format); err != nil {
 		return err
 	}
 	if runErr != nil {
@@ -277,8 +278,9 @@ func (f *ladderFlags) checkLadder() error {
 		return fmt.Errorf("--step %v: want at most 1h", f.step)
 	case f.profile != "const" && f.profile != "poisson":
 		return fmt.Errorf("--profile %s: want const or poisson, which have one rate a step", f.profile)
-	case f.format != "text" && f.format != "json" && f.format != "csv":
-		return fmt.Errorf("--format %q: want text, json or csv", f.format)
+	}
+	if err := checkLadderFormat(f.format); err != nil {
+		return err
 	}
 	for _, text := range f.slos {
 		o, err := verdict.ParseSLO(text)
@@ -341,11 +343,20 @@ func (c *climber) run(ctx context.Context) (*stats.Ladder, error) {
 	return l, err
 }
 
-// print writes the ladder where it was asked for.
-func (c *climber) print(out *output, l *stats.Ladder) error {
-	return out.emit(c.flags.format == "json", os.Stdout,
-		func(w io.Writer) error { return renderLadder(w, l, c.flags.format, isTerminal(os.Stdout)) },
+// printLadder writes l where it was asked for.
+func printLadder(out *output, l *stats.Ladder, format string) error {
+	return out.emit(format == "json", os.Stdout,
+		func(w io.Writer) error { return renderLadder(w, l, format, isTerminal(os.Stdout)) },
 		func(w io.Writer) error { return report.LadderJSON(w, l) })
+}
+
+// checkLadderFormat refuses a format that renderLadder does not know.
+func checkLadderFormat(format string) error {
+	switch format {
+	case "text", "json", "csv", "html":
+		return nil
+	}
+	return fmt.Errorf("--format %q: a ladder is shown as text, json, csv or html", format)
 }
 
 func renderLadder(w io.Writer, l *stats.Ladder, format string, color bool) error {
@@ -354,8 +365,45 @@ func renderLadder(w io.Writer, l *stats.Ladder, format string, color bool) error
 		return report.LadderJSON(w, l)
 	case "csv":
 		return report.LadderCSV(w, l)
+	case "html":
+		return report.HTMLLadder(w, l)
 	}
 	return report.Ladder(w, l, report.Options{Color: color})
+}
+
+// loadLadder reads a ladder where the file is one; nil where none of them is, and whoever reads them then says what is wrong with them.
+func loadLadder(paths []string) (*stats.Ladder, error) {
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil
+		}
+		if schema, err := stats.SchemaOf(b); err != nil || schema != stats.LadderSchema {
+			continue
+		}
+		if len(paths) > 1 {
+			return nil, fmt.Errorf("%s: is a ladder, which is shown alone: blast report %s", path, path)
+		}
+		l, err := stats.ReadLadder(bytes.NewReader(b))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return l, nil
+	}
+	return nil, nil
+}
+
+// reportLadder shows a ladder again.
+func reportLadder(l *stats.Ladder, format, path string) error {
+	if err := checkLadderFormat(format); err != nil {
+		return usage(err)
+	}
+	out, err := openOutput(path)
+	if err != nil {
+		return usage(err)
+	}
+	defer out.discard()
+	return printLadder(out, l, format)
 }
 
 // progress prints a line a step on a terminal.
