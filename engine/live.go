@@ -183,6 +183,8 @@ func addReplies(l *stats.Ledger, b *backend.ReceiverBooks) {
 // censor settles a ledger in progress, whose Lost holds all slots without a reply whose timeout has passed: those that were not sent
 // are not lost, and what is left of the sent packets is in flight.
 func censor(l *stats.Ledger) {
+	l.Sent = max(l.Sent, l.Replied+l.Late) // what was answered was sent, though its thread has not said so yet
+	l.Planned = max(l.Planned, l.Sent+l.Unsent())
 	l.Lost -= min(l.Lost, max(l.Unsent(), l.Planned-min(l.Sent, l.Planned)))
 	answered := min(l.Replied+l.Late, l.Sent)
 	l.Lost = min(l.Lost, l.Sent-answered)
