@@ -58,6 +58,8 @@ type OffloadConfig struct {
 	MaxLag  time.Duration
 	// Interval is the timeline's.
 	Interval time.Duration
+	// Tell makes Unsent name the measured slots that are not sent.
+	Tell bool
 }
 
 // Offload is one worker. Run is called by one locked, pinned thread; everything else by any one other thread.
@@ -77,6 +79,9 @@ type Offload interface {
 	Collect(now int64, fn func(*OffloadInterval)) error
 	// Books is what has been done so far; exact once Run has returned.
 	Books() (OffloadBooks, error)
+	// Unsent calls fn, where OffloadConfig.Tell asks for it, for each measured slot before Books.Next that was skipped, refused or dropped
+	// since the last call. missed is how many there was no room for so far.
+	Unsent(fn func(seq uint64)) (missed uint64, err error)
 	// Limits is what was granted. Notes holds the flush quantum: how long after its stamp a packet may leave.
 	Limits() Limits
 	// Close releases everything. It is idempotent.

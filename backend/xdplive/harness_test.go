@@ -37,6 +37,7 @@ type plan struct {
 	maxLag   time.Duration
 	grace    time.Duration
 	tell     backend.ReplyKinds
+	unsent   bool // tell which slots are not sent
 	// opened, if set, runs between opening and the start; during runs beside the workers; stop gets them.
 	opened func()
 	during func(begun time.Time)
@@ -59,7 +60,9 @@ type outcome struct {
 	sent     uint64
 	dropped  uint64
 	told     []backend.Reply
+	unsent   []uint64 // of all workers
 	missed   uint64
+	silent   []uint64
 	unseen   uint64 // slots of worker 0 below Next without a reply
 	limits   backend.Limits
 	receiver backend.OffloadReceiver
@@ -98,7 +101,7 @@ func (p *plan) config(t testing.TB, pair *testnet.Pair, worker int) backend.Offl
 	_, unpaced := p.schedule.(pace.Unpaced)
 	c := backend.OffloadConfig{
 		Config: backend.Config{PayloadBytes: p.payload, Batch: p.batch}, CPU: -1, Worker: uint16(worker), Epoch: 7,
-		Unpaced: unpaced, CatchUp: p.catchUp, MaxLag: p.maxLag, Interval: 100 * time.Millisecond,
+		Unpaced: unpaced, CatchUp: p.catchUp, MaxLag: p.maxLag, Interval: 100 * time.Millisecond, Tell: p.unsent,
 	}
 	for range p.flows {
 		c.Flows = append(c.Flows, backend.Flow{Dst: netip.AddrPortFrom(to, port)})
@@ -234,6 +237,9 @@ func (o *outcome) collect(t testing.TB, list []backend.Offload) {
 			t.Fatal(err)
 		}
 		o.books = append(o.books, b)
+		if missed, err := w.Unsent(func(seq uint64) { o.unsent = append(o.unsent, seq) }); err != nil || missed != 0 {
+			t.Fatalf("unsent slots: %v, %d missed", err, missed)
+		}
 		o.sent += b.Sent
 		o.dropped += b.Dropped
 		for _, now := range []int64{sys.Monotonic(), math.MaxInt64} {
@@ -253,7 +259,7 @@ func (o *outcome) collect(t testing.TB, list []backend.Offload) {
 	if o.replies, err = o.receiver.Books(); err != nil {
 		t.Fatal(err)
 	}
-	if o.unseen, err = o.receiver.Unseen(0, 0, o.books[0].Next, nil); err != nil {
+	if o.unseen, err = o.receiver.Unseen(0, 0, o.books[0].Next, func(seq uint64) { o.silent = append(o.silent, seq) }); err != nil {
 		t.Fatal(err)
 	}
 	if o.missed, err = o.receiver.Told(func(r *backend.Reply) { o.told = append(o.told, *r) }); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -408,6 +409,51 @@ func TestKernelCatchUp(t *testing.T) {
 		if b := o.books[0]; o.err != nil || !c.check(o, b) || counter.Total().Frames-before != o.sent {
 			t.Errorf("policy %d: %v, counted %d, books %+v, lag %+v", c.policy, o.err, counter.Total().Frames-before, b, o.lag.Summary().Max)
 		}
+	}
+}
+
+// TestKernelUnsentAreNamed: slots that the plan gave up or the device did not take are told, each: they are the ones without a reply, where every packet
+// that left is answered.
+func TestKernelUnsentAreNamed(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	target := echoServer(t, pair)
+	const length = 100 * time.Millisecond
+	for _, c := range []struct {
+		name string // what the case is for
+		plan plan
+	}{
+		{"a rate that no machine keeps", plan{schedule: constant(t, 8_000_000, length), catchUp: backend.CatchUpSkip, maxLag: 100 * time.Microsecond}},
+		{"a device that goes away", plan{schedule: constant(t, 100_000, length), during: func(begun time.Time) {
+			time.Sleep(length / 2)
+			pair.Left.SetUp(false)
+		}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.plan.length, c.plan.echo, c.plan.unsent = length, true, true
+			before := countsOf(t, target).Replied
+			o := execute(t, pair, c.plan)
+			if o.err != nil {
+				t.Fatal(o.err)
+			}
+			b := o.books[0]
+			not := b.Skipped + b.Dropped
+			for _, n := range b.Refused {
+				not += n
+			}
+			if not == 0 || uint64(len(o.unsent)) != not || b.Next != o.sent+not {
+				t.Fatalf("%d slots told, books %+v", len(o.unsent), b)
+			}
+			slices.Sort(o.unsent)
+			if len(slices.Compact(slices.Clone(o.unsent))) != len(o.unsent) {
+				t.Error("a slot was told twice")
+			}
+			if countsOf(t, target).Replied-before == o.sent && o.replies[0].Unique == o.sent && !slices.Equal(o.silent, o.unsent) {
+				t.Errorf("%d slots have no reply, %d were told not to be sent", len(o.silent), len(o.unsent))
+			} else if missing := o.sent - o.replies[0].Unique; uint64(len(o.silent)) != not+missing {
+				t.Errorf("%d slots have no reply: %d were not sent, %d sent and lost on the way", len(o.silent), not, missing)
+			}
+			t.Logf("sent %d, skipped %d, dropped %d, refused %v, answered %d", o.sent, b.Skipped, b.Dropped, b.Refused, o.replies[0].Unique)
+		})
 	}
 }
 

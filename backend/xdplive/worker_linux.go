@@ -75,6 +75,8 @@ func (w *worker) Books() (backend.OffloadBooks, error) {
 	return b, nil
 }
 
+func (w *worker) Unsent(fn func(seq uint64)) (missed uint64, err error) { return w.sender.Unsent(fn) }
+
 func (w *worker) Limits() backend.Limits {
 	room := min(w.mtu-(w.config.Header-w.layoutIP), maxFrame-w.config.Header)
 	notes := append([]string{

@@ -50,6 +50,14 @@ type sendOrder struct {
 	Pad      uint32
 }
 
+type sendQueue struct {
+	_      structs.HostLayout
+	Put    uint64
+	Got    uint64
+	Slots  [512]uint64
+	Untold uint64
+}
+
 type sendSegment struct {
 	_     structs.HostLayout
 	Start int64
@@ -122,9 +130,11 @@ const (
 	sendMapInstances    = "instances"
 	sendMapLags         = "lags"
 	sendMapOrders       = "orders"
+	sendMapQueues       = "queues"
 	sendMapSegments     = "segments"
 	sendMapStates       = "states"
 	sendMapTimes        = "times"
+	sendMapUnsents      = "unsents"
 	sendProgFailed      = "failed"
 	sendProgSend        = "send"
 	sendProgTransmitted = "transmitted"
@@ -136,6 +146,7 @@ const (
 	sendVarSEGMENTS     = "SEGMENTS"
 	sendVarSTAMP        = "STAMP"
 	sendVarSTAMP_HEAD   = "STAMP_HEAD"
+	sendVarTELL         = "TELL"
 	sendVarTIMES_MASK   = "TIMES_MASK"
 	sendVarUNPACED      = "UNPACED"
 )
@@ -197,9 +208,11 @@ type sendMapSpecs struct {
 	Instances *ebpf.MapSpec `ebpf:"instances"`
 	Lags      *ebpf.MapSpec `ebpf:"lags"`
 	Orders    *ebpf.MapSpec `ebpf:"orders"`
+	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Segments  *ebpf.MapSpec `ebpf:"segments"`
 	States    *ebpf.MapSpec `ebpf:"states"`
 	Times     *ebpf.MapSpec `ebpf:"times"`
+	Unsents   *ebpf.MapSpec `ebpf:"unsents"`
 }
 
 // sendVariableSpecs contains global variables before they are loaded into the kernel.
@@ -214,6 +227,7 @@ type sendVariableSpecs struct {
 	SEGMENTS   *ebpf.VariableSpec `ebpf:"SEGMENTS"`
 	STAMP      *ebpf.VariableSpec `ebpf:"STAMP"`
 	STAMP_HEAD *ebpf.VariableSpec `ebpf:"STAMP_HEAD"`
+	TELL       *ebpf.VariableSpec `ebpf:"TELL"`
 	TIMES_MASK *ebpf.VariableSpec `ebpf:"TIMES_MASK"`
 	UNPACED    *ebpf.VariableSpec `ebpf:"UNPACED"`
 }
@@ -244,9 +258,11 @@ type sendMaps struct {
 	Instances *ebpf.Map `ebpf:"instances"`
 	Lags      *ebpf.Map `ebpf:"lags"`
 	Orders    *ebpf.Map `ebpf:"orders"`
+	Queues    *ebpf.Map `ebpf:"queues"`
 	Segments  *ebpf.Map `ebpf:"segments"`
 	States    *ebpf.Map `ebpf:"states"`
 	Times     *ebpf.Map `ebpf:"times"`
+	Unsents   *ebpf.Map `ebpf:"unsents"`
 }
 
 func (m *sendMaps) Close() error {
@@ -257,9 +273,11 @@ func (m *sendMaps) Close() error {
 		m.Instances,
 		m.Lags,
 		m.Orders,
+		m.Queues,
 		m.Segments,
 		m.States,
 		m.Times,
+		m.Unsents,
 	)
 }
 
@@ -275,6 +293,7 @@ type sendVariables struct {
 	SEGMENTS   *ebpf.Variable `ebpf:"SEGMENTS"`
 	STAMP      *ebpf.Variable `ebpf:"STAMP"`
 	STAMP_HEAD *ebpf.Variable `ebpf:"STAMP_HEAD"`
+	TELL       *ebpf.Variable `ebpf:"TELL"`
 	TIMES_MASK *ebpf.Variable `ebpf:"TIMES_MASK"`
 	UNPACED    *ebpf.Variable `ebpf:"UNPACED"`
 }

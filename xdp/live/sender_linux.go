@@ -64,6 +64,8 @@ type SenderConfig struct {
 	MaxTurns uint32
 	// Interval is the timeline's; zero means 1 s.
 	Interval time.Duration
+	// Tell makes Unsent name the slots that are not sent.
+	Tell bool
 }
 
 // Sender is one worker's program with its maps. Run is called by one locked thread, everything else from any thread.
@@ -71,6 +73,7 @@ type Sender struct {
 	cfg     SenderConfig
 	objects sendObjects
 	links   []link.Link
+	unsent  *ring         // nil without Tell
 	idleNS  float64       // one turn of waiting
 	relief  *ebpf.Program // the second instance; nil until a run needs it
 	tids    [2]atomic.Int32
@@ -187,15 +190,20 @@ func (s *Sender) spec(instance uint32) (*ebpf.CollectionSpec, error) {
 		spec.Maps[sendMapTimes].MaxEntries = ringSlots
 		mask = ringSlots - 1
 	}
-	unpaced := uint32(0)
+	unpaced, tell := uint32(0), uint32(0)
 	if s.cfg.Unpaced {
 		unpaced = 1
+	}
+	if s.cfg.Tell {
+		spec.Maps[sendMapUnsents].MaxEntries = toldBytes
+		tell = 1
 	}
 	for name, value := range map[string]any{
 		sendVarME: instance, sendVarHEADER: uint32(s.cfg.Header), sendVarSTAMP: uint32(s.cfg.StampBytes), sendVarUNPACED: unpaced,
 		sendVarSTAMP_HEAD: binary.NativeEndian.Uint64(s.cfg.StampHead[:]), sendVarTIMES_MASK: mask,
 		sendVarFLOWS: uint32(len(s.cfg.Frames)), sendVarSEGMENTS: uint32(len(s.cfg.Segments)),
 		sendVarCATCH_UP: uint32(s.cfg.CatchUp), sendVarMAX_LAG: int64(s.cfg.MaxLag),
+		sendVarTELL: tell,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("constant %s: %w", name, err)
@@ -206,6 +214,12 @@ func (s *Sender) spec(instance uint32) (*ebpf.CollectionSpec, error) {
 
 // fill writes device, flows and plan.
 func (s *Sender) fill() error {
+	if s.cfg.Tell {
+		var err error
+		if s.unsent, err = newRing(s.objects.Unsents); err != nil {
+			return err
+		}
+	}
 	if err := s.objects.Devices.Put(uint32(0), uint32(s.cfg.Device)); err != nil {
 		if errors.Is(err, unix.EINVAL) {
 			err = unix.ENODEV // dev_map_update_elem says EINVAL for an interface that does not exist
@@ -567,5 +581,5 @@ func (s *Sender) Close() error {
 	if s.relief != nil {
 		errs = append(errs, s.relief.Close())
 	}
-	return errors.Join(append(errs, s.objects.Close())...)
+	return errors.Join(append(errs, s.unsent.close(), s.objects.Close())...)
 }

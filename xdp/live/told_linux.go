@@ -111,3 +111,25 @@ func (r *Receiver) Told(fn func(*Event)) (missed uint64, err error) {
 	}
 	return missed, err
 }
+
+// Unsent calls fn for each measured slot that was found not to be sent since the last call, whether the plan gave it up or the device did not take
+// it. missed is how many there was no room for so far: 1,048,576 fit between two calls.
+func (s *Sender) Unsent(fn func(seq uint64)) (missed uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unsent == nil || s.closed {
+		return 0, nil
+	}
+	err = s.unsent.drain(func(b []byte) error {
+		if len(b) < 8 {
+			return fmt.Errorf("slot of %d bytes: want 8", len(b))
+		}
+		fn(binary.NativeEndian.Uint64(b))
+		return nil
+	})
+	var q sendQueue
+	if lookupErr := s.objects.Queues.Lookup(uint32(0), &q); lookupErr != nil {
+		return 0, errors.Join(err, fmt.Errorf("read slots: %w", lookupErr))
+	}
+	return q.Untold, err
+}

@@ -25,6 +25,7 @@ volatile const u32 TIMES_MASK = 0;
 volatile const u32 UNPACED = 0;
 volatile const u32 CATCH_UP = BURST;
 volatile const s64 MAX_LAG = 1000000;
+volatile const u32 TELL = 0; /* measured slots that are not sent are told one by one */
 
 /* segment is pace.Segment: instants of each slots, quot + rem/den ns apart. */
 struct segment {
@@ -171,6 +172,48 @@ struct {
 	__uint(key_size, 4);
 	__uint(value_size, 4);
 } devices SEC(".maps");
+
+#define REDIRECTED 512 /* more than a batch */
+
+/* queue holds the slots of the frames that were redirected and not yet told by the tracepoints, oldest first. Used with TELL only. */
+struct queue {
+	u64 put, got;
+	u64 slots[REDIRECTED];
+	u64 untold; /* slots not sent for which the ring had no room */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct queue);
+} queues SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} unsents SEC(".maps"); /* slots, read by user space now and then */
+
+/* queue is 0 when nobody wants to be told. */
+INLINE struct queue *queue(void)
+{
+	u32 zero = 0;
+	return TELL ? bpf_map_lookup_elem(&queues, &zero) : 0;
+}
+
+INLINE void tell(struct state *s, struct queue *q, u64 slot)
+{
+	if (slot >= s->first && bpf_ringbuf_output(&unsents, &slot, sizeof(slot), BPF_RB_NO_WAKEUP))
+		q->untold++;
+}
+
+/* unsent tells that the slot in hand is not sent. */
+INLINE void unsent(struct state *s)
+{
+	struct queue *q = queue();
+	if (q)
+		tell(s, q, s->seq);
+}
 
 INLINE void finish(struct state *s, u32 why, s64 now)
 {
@@ -346,6 +389,7 @@ INLINE int due(struct state *s, s64 now)
 	for (int i = 0; i < SKIPS; i++) {
 		if (s->seq >= s->first)
 			s->skipped++;
+		unsent(s);
 		step(s, now);
 		if (s->done || (!SEGMENTS && s->left == 0) || now - s->next <= MAX_LAG)
 			return 0;
@@ -451,8 +495,12 @@ SEC("xdp") int send(struct xdp_md *ctx)
 		s->pending++;
 		if (!s->unflushed)
 			s->unflushed = now;
+		struct queue *q = queue();
+		if (q)
+			q->slots[q->put++ & (REDIRECTED - 1)] = s->seq;
 	} else { /* the device is gone */
 		s->refused++;
+		unsent(s);
 	}
 	step(s, now);
 	return answer;
@@ -469,6 +517,17 @@ INLINE struct state *mine(void)
 
 INLINE void settle(struct state *s, u64 n) { s->pending -= n < s->pending ? n : s->pending; }
 
+/* sort tells which frames of a bulk were not taken: the kernel frees those behind the last one that was (bq_xmit_all, Linux 5.13). */
+INLINE void sort(struct state *s, u32 sent, u32 drops)
+{
+	struct queue *q = queue();
+	if (!q)
+		return;
+	q->got += sent;
+	for (u32 i = 0; i < 64 && i < drops; i++)
+		tell(s, q, q->slots[q->got++ & (REDIRECTED - 1)]);
+}
+
 /* TP_PROTO(from_dev, to_dev, int sent, int drops, int err), include/trace/events/xdp.h: what ndo_xdp_xmit took of a bulk. */
 SEC("raw_tracepoint/xdp_devmap_xmit") int transmitted(struct raw_tracepoint_args *ctx)
 {
@@ -484,6 +543,7 @@ SEC("raw_tracepoint/xdp_devmap_xmit") int transmitted(struct raw_tracepoint_args
 	} else {
 		s->dropped += drops;
 	}
+	sort(s, sent, drops);
 	settle(s, sent + drops);
 	return 0;
 }
@@ -496,6 +556,9 @@ SEC("raw_tracepoint/xdp_redirect_err") int failed(struct raw_tracepoint_args *ct
 		return 0;
 	s->failed++;
 	s->error = (s32)ctx->args[3];
+	struct queue *q = queue();
+	if (q) /* it is the last one that was redirected */
+		tell(s, q, q->slots[--q->put & (REDIRECTED - 1)]);
 	settle(s, 1);
 	return 0;
 }
