@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"math"
 
 	"blast/backend"
 	"blast/pace"
@@ -91,8 +90,13 @@ func (r *run) fit() *stats.FitTest {
 		return nil
 	}
 	test, ok := stats.FitErlang(r.tracing.gaps, r.Workers, process.MeanPPS()/1e9)
-	if !ok || math.IsNaN(test.P) {
+	if !ok {
 		return nil
+	}
+	mean := stats.FormatNS(int64(float64(r.Workers) * 1e9 / process.MeanPPS()))
+	test.Against = "exponential gaps, mean " + mean
+	if r.Workers > 1 {
+		test.Against = fmt.Sprintf("Erlang gaps of shape %d, as every one of %d workers has, mean %s", r.Workers, r.Workers, mean)
 	}
 	return &test
 }

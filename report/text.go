@@ -23,6 +23,7 @@ func Text(w io.Writer, r *stats.Result, o Options) error {
 	p.blank()
 	p.distributions(r)
 	p.blank()
+	p.segments(r)
 	p.precision(r)
 	p.rounds(r)
 	p.workers(r)

@@ -1,0 +1,94 @@
+package report
+
+import (
+	"fmt"
+
+	"blast/stats"
+)
+
+// segmentNames are the parts in words, from where to where.
+var segmentNames = map[string]string{
+	stats.SegmentLag:      "lag: planned to send call",
+	stats.SegmentSendCall: "send call, to the scheduler",
+	stats.SegmentKernel:   "kernel and qdisc, to the driver",
+	stats.SegmentUp:       "up, to our server",
+	stats.SegmentServer:   "server",
+	stats.SegmentDown:     "down, to our kernel",
+	stats.SegmentWire:     "wire and back",
+	stats.SegmentQueue:    "receive queue, until asked for",
+	stats.SegmentUser:     "into the program",
+}
+
+// segments says where the time of sampled packets went, and when packets really left.
+func (p *page) segments(r *stats.Result) {
+	s := r.Segments
+	if s != nil {
+		p.parts(r, s)
+	}
+	if d := r.Departures; d != nil {
+		p.departures(r, d)
+	}
+	if s != nil || r.Departures != nil {
+		p.blank()
+	}
+}
+
+func (p *page) parts(r *stats.Result, s *stats.Segments) {
+	if s.Complete > 0 {
+		rows := [][]string{{"where the time went", "p50", "p90", "p99", "max", "mean", "share"}}
+		row := func(name string, h *stats.Histogram) {
+			share := "-"
+			if s.Latency.Mean > 0 {
+				share = fmt.Sprintf("%.1f %%", 100*h.Mean/s.Latency.Mean)
+			}
+			if !r.Verdict.Valid {
+				name += " INVALID"
+			}
+			rows = append(rows, []string{name, stats.FormatNS(h.P50), stats.FormatNS(h.P90), stats.FormatNS(h.P99), stats.FormatNS(h.Max), stats.FormatNS(int64(h.Mean)), share})
+		}
+		for i := range s.Parts {
+			name, known := segmentNames[s.Parts[i].Name]
+			if !known {
+				name = s.Parts[i].Name
+			}
+			row(name, &s.Parts[i].NS)
+		}
+		row("their latency", &s.Latency)
+		p.table(rows)
+	}
+	p.line("stamps", "%s, one packet in %s: %s with all of them, %s without; the parts of each add up to its latency within %s%s", s.Stamps,
+		stats.FormatCount(s.Every), stats.FormatCount(s.Complete), stats.FormatCount(s.Incomplete), stats.FormatNS(s.ResidualNS), serverClock(s))
+	for _, note := range s.Notes {
+		p.line("", "%s", note)
+	}
+}
+
+// serverClock says what is known of the server's clock.
+func serverClock(s *stats.Segments) string {
+	switch {
+	case s.SameClock:
+		return "; the server's clock is ours"
+	case s.OffsetErrorNS > 0:
+		return fmt.Sprintf("; the server has another clock, which leads ours by %d ns to within %s: the ways up and down are not told apart", s.OffsetNS, stats.FormatNS(s.OffsetErrorNS))
+	}
+	return ""
+}
+
+func (p *page) departures(r *stats.Result, d *stats.Departures) {
+	p.line("gaps", "between consecutive packets of a worker as they left (%s): off the plan by %s (p50), %s (p99), %s (max), in %s gaps",
+		d.Source, stats.FormatNS(d.Error.P50), stats.FormatNS(d.Error.P99), stats.FormatNS(d.Error.Max), stats.FormatCount(d.Error.Count))
+	if t := d.Test; t != nil {
+		p.line("", "%s", fitSentence(t))
+	}
+}
+
+// fitLevel is the probability below which gaps are called unlike the plan's.
+const fitLevel = 0.001
+
+func fitSentence(t *stats.FitTest) string {
+	says := "they look like the plan's"
+	if t.P < fitLevel {
+		says = "they are NOT like the plan's"
+	}
+	return fmt.Sprintf("%s against %s: A2 %.3g of %s gaps, p %.2g: %s", t.Name, t.Against, t.Statistic, stats.FormatCount(t.Samples), t.P, says)
+}
