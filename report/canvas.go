@@ -23,6 +23,8 @@ const (
 	inkMuted  ink = "muted"  // in the background
 	inkFaint  ink = "faint"  // wide, light lines that others lie on
 	inkGrid   ink = "grid"   // lines to read values by
+	inkAxis   ink = "axis"   // labels of axes
+	inkPaper  ink = "paper"  // the page itself
 	inkBad    ink = "bad"    // INVALID, and nothing else
 	inkSend   ink = "send"   // segments of the generator while sending
 	inkTarget ink = "target" // segments of network and server

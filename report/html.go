@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -160,6 +161,7 @@ func (d *document) write(w io.Writer) error {
 	}
 	page, err := template.New("page.html").Funcs(template.FuncMap{
 		"style": func() template.CSS { return template.CSS(style) },
+		"prose": prose,
 		"left":  func(i, left int) bool { return i < max(left, 1) },
 	}).ParseFS(pageFiles, "page.html")
 	if err != nil {
@@ -173,6 +175,26 @@ func (d *document) write(w io.Writer) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil
+}
+
+// prose is text whose numbers keep their units, and in which a flag such as --cpus is not broken behind its dashes.
+func prose(text string) template.HTML {
+	var b strings.Builder
+	for i, word := range strings.Split(text, " ") {
+		switch {
+		case i == 0:
+		case slices.Contains(units, strings.TrimRight(word, ".,;:)")):
+			b.WriteString("\u00a0")
+		default:
+			b.WriteByte(' ')
+		}
+		word = template.HTMLEscapeString(word)
+		if strings.HasPrefix(strings.TrimLeft(word, "("), "--") {
+			word = `<span class="flag">` + word + `</span>`
+		}
+		b.WriteString(word)
+	}
+	return template.HTML(b.String())
 }
 
 // verdictBanner is what a result says about itself.

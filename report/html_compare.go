@@ -51,7 +51,7 @@ func HTMLCompare(w io.Writer, a, b *stats.Result) error {
 func ratios(a, b *stats.Result) []headlineFigure {
 	var out []headlineFigure
 	all := figures()
-	for _, name := range []string{"achieved rate", "latency p50", "latency p99", "latency p99.9", "latency max", "loss", "lag p99.9"} {
+	for _, name := range []string{"achieved rate", "latency p50", "latency p99", "latency p99.9", "latency max", "loss"} {
 		i := slices.IndexFunc(all, func(f figure) bool { return f.name == name })
 		x, y := all[i].value(a), all[i].value(b)
 		if x == 0 && y == 0 {

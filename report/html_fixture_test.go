@@ -38,9 +38,11 @@ func wavy(n int, pps uint64) []stats.Second {
 // fullRun has everything that a page can show: segments, departures, precision, and a believable distribution.
 func fullRun() *stats.Result {
 	r := echoRun()
-	r.Latency, r.Service, r.Lag = skewed(400000, 31e3, 170e3, 42e6), skewed(400000, 30e3, 150e3, 41.8e6), skewed(400000, 900, 44e3, 900e3)
+	r.Latency, r.Service, r.Lag = skewed(200000, 31e3, 170e3, 42e6), skewed(200000, 30e3, 150e3, 41.8e6), skewed(200000, 900, 44e3, 900e3)
+	r.Ledger = stats.Ledger{Planned: 200100, Sent: 200050, Refused: map[string]uint64{"no_buffers": 50}, Replied: 199990, Late: 10, Lost: 40, LostUp: 25, LostDown: 15, InFlight: 10,
+		InFlightAtLeastNS: 80e6, Reordered: 3}
 	r.Timeline = wavy(30, 50000)
-	r.Segments = &stats.Segments{Every: 100, Complete: 14800, Incomplete: 190, Stamps: "software", SameClock: true, ResidualNS: 41, Latency: skewed(14800, 31e3, 170e3, 12e6),
+	r.Segments = &stats.Segments{Every: 100, Complete: 14800, Incomplete: 190, Stamps: "software", SameClock: true, ResidualNS: 41, Latency: skewed(14800, 26e3, 138e3, 6e6),
 		Notes: []string{"the driver of eth0 has no TX hardware stamps"}}
 	for _, x := range []struct {
 		name        string
@@ -51,6 +53,7 @@ func fullRun() *stats.Result {
 	}
 	r.Departures = &stats.Departures{Source: "tx_software", Error: skewed(14000, 80, 6e3, 300e3),
 		Test: &stats.FitTest{Name: "anderson-darling", Against: "exponential gaps with a mean of 20 us", Samples: 14000, Statistic: 0.83, P: 0.46}}
+	r.Precision = nil
 	for _, x := range []struct {
 		q     float64
 		value int64
@@ -92,7 +95,7 @@ func ladderRun() *stats.Ladder {
 		Started: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), RunID: "ladder-1", Command: []string{"blast", "ladder", "10.0.0.2:7000", "--from", "200", "--by", "x2"},
 		Host:   echoRun().Host,
 		Config: stats.LadderConfig{Targets: []string{"10.0.0.2:7000"}, FromPPS: 200, By: "x2", StepNS: 10e9, SLOs: []string{"p99<50ms"}, Resolution: 0.05},
-		Knee: stats.Knee{PPS: 3196, HeldPPS: 3000, BreaksPPS: 3200, Because: stats.OutcomeSaturated,
+		Knee: stats.Knee{PPS: 3196, HeldPPS: 2800, BreaksPPS: 3000, Because: stats.OutcomeSaturated,
 			Detail: "target saturated at 3.20 kpps: at 3.20 kpps asked its replies came at 3.20 kpps and its queue grew all the time, while the generator used 4 % of its limits"},
 		Verdict: stats.Verdict{Valid: true},
 	}
@@ -103,7 +106,7 @@ func ladderRun() *stats.Ladder {
 		p99     float64
 		water   float64
 	}{{200, "held", "climb", 5.4e6, 0.02}, {400, "held", "climb", 5.6e6, 0.02}, {800, "held", "climb", 6e6, 0.03}, {1600, "held", "climb", 6.4e6, 0.03}, {3200, "target", "climb", 1.1e9, 0.04},
-		{6400, "generator", "climb", 4.9e9, 1.3}, {2400, "held", "bisect", 7.1e6, 0.04}, {2800, "slo", "bisect", 61e6, 0.04}, {3000, "held", "bisect", 12.7e6, 0.04}} {
+		{6400, "generator", "climb", 4.9e9, 1.3}, {2400, "held", "bisect", 7.1e6, 0.04}, {2800, "held", "bisect", 12.7e6, 0.04}, {3000, "slo", "bisect", 61e6, 0.04}} {
 		r := echoRun()
 		if x.outcome == stats.OutcomeVoid {
 			r = invalid(r)

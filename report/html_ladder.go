@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg/draw"
 
 	"blast/stats"
 )
@@ -26,11 +24,7 @@ func HTMLLadder(w io.Writer, l *stats.Ladder) error {
 	if l.Interrupted != "" {
 		d.Circumstance += "; ended early: " + l.Interrupted
 	}
-	b := banner{Word: "VALID", Sentence: l.Knee.Detail, Reasons: l.Verdict.Reasons, Warnings: l.Verdict.Warnings}
-	if !l.Verdict.Valid {
-		b.Word, b.Bad = "INVALID", true
-	}
-	d.Verdicts = []banner{b}
+	d.Verdicts = []banner{ladderBanner(l)}
 	d.add(section{ID: "curves", Title: "Against the rate asked for",
 		Lead:  "Void steps are those in which the generator did not keep its plan: they say nothing about the target, and are marked, not joined.",
 		Parts: pictures(throughputPicture(l), tailPicture(l), waterPicture(l))})
@@ -38,6 +32,23 @@ func HTMLLadder(w io.Writer, l *stats.Ladder) error {
 	d.add(ladderSetup(l))
 	d.add(section{ID: "host", Title: "Host", Parts: []part{{Facts: append(hostFacts(&l.Host), fact{"run", []string{l.RunID + ", started " + day(l.Started)}})}}})
 	return d.write(w)
+}
+
+// ladderBanner has the words of the text report.
+func ladderBanner(l *stats.Ladder) banner {
+	b := banner{Word: "FOUND", Sentence: l.Knee.Detail, Warnings: l.Verdict.Warnings}
+	switch {
+	case !l.Verdict.Valid:
+		b.Word, b.Bad = "NOT FOUND", true
+	case l.Knee.Because == stats.KneeTop:
+		b.Word = "HELD"
+	}
+	for _, r := range l.Verdict.Reasons {
+		if r.Detail != l.Knee.Detail {
+			b.Reasons = append(b.Reasons, r)
+		}
+	}
+	return b
 }
 
 // becauseOf says what a knee is because of.
@@ -68,7 +79,7 @@ func ladderHeadlines(l *stats.Ladder) []headlineFigure {
 	}
 	out := []headlineFigure{knee}
 	if k.BreaksPPS > 0 {
-		out = append(out, headlineFigure{Label: "lowest rate that did not hold", Invalid: bad}.of(stats.FormatPPS(k.BreaksPPS)))
+		out = append(out, headlineFigure{Label: "breaks at", Notes: []string{"the lowest rate that did not hold"}, Invalid: bad}.of(stats.FormatPPS(k.BreaksPPS)))
 	}
 	var best *stats.Step
 	void := 0
@@ -93,38 +104,20 @@ func ladderHeadlines(l *stats.Ladder) []headlineFigure {
 
 func percentOf(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
 
-// outcomeWord is a step's outcome for its table, and how it is marked.
-func outcomeWord(outcome string) string {
-	switch outcome {
-	case stats.OutcomeHeld:
-		return "held"
-	case stats.OutcomeSaturated:
-		return "target saturated"
-	case stats.OutcomeSLO:
-		return "SLO missed"
-	case stats.OutcomeVoid:
-		return "void"
-	}
-	return outcome
-}
-
-// steps puts a spot for each step and joins those that are not void, in the order of their rates.
-func (f *picture) steps(l *stats.Ladder, name string, s stroke, withSpots bool, value func(*stats.Step) (float64, bool)) {
-	sorted := slices.Clone(l.Steps)
-	slices.SortStableFunc(sorted, func(a, b stats.Step) int { return cmp.Compare(a.AskedPPS, b.AskedPPS) })
+// steps puts a spot for each rate, and joins those that are not void. Of several steps at one rate the last one that is not void stands for it.
+func (f *picture) steps(l *stats.Ladder, name string, s stroke, withSpots bool, value func(shownStep) (float64, bool)) {
 	var run plotter.XYs
-	for i := range sorted {
-		step := &sorted[i]
+	for _, step := range byRate(l) {
 		v, ok := value(step)
 		if !ok {
 			continue
 		}
-		at := spot{x: step.AskedPPS, y: v, ink: s.ink, shape: draw.CircleGlyph{}}
+		at := spot{x: step.AskedPPS, y: v, ink: s.ink, shape: "dot"}
 		switch step.Outcome {
 		case stats.OutcomeVoid:
-			at.ink, at.shape = inkBad, draw.CrossGlyph{}
+			at.ink, at.shape = inkBad, "cross"
 		case stats.OutcomeSaturated, stats.OutcomeSLO:
-			at.shape = draw.RingGlyph{}
+			at.shape = "ring"
 		}
 		if withSpots {
 			f.spots = append(f.spots, at)
@@ -142,8 +135,8 @@ func (f *picture) outcomeKeys(l *stats.Ladder) {
 		key      key
 		outcomes []string
 	}{{key{Name: "held", Ink: inkMain, Shape: "dot"}, []string{stats.OutcomeHeld}},
-		{key{Name: "target saturated, or SLO missed", Ink: inkMain, Shape: "ring"}, []string{stats.OutcomeSaturated, stats.OutcomeSLO}},
-		{key{Name: "void: INVALID", Ink: inkBad, Shape: "cross"}, []string{stats.OutcomeVoid}}} {
+		{key{Name: "target behind, or SLO missed", Ink: inkMain, Shape: "ring"}, []string{stats.OutcomeSaturated, stats.OutcomeSLO}},
+		{key{Name: "VOID: the generator's figures, not the target's", Ink: inkBad, Shape: "cross"}, []string{stats.OutcomeVoid}}} {
 		if slices.ContainsFunc(l.Steps, func(s stats.Step) bool { return slices.Contains(k.outcomes, s.Outcome) }) {
 			f.keys = append(f.keys, k.key)
 		}
@@ -167,19 +160,15 @@ func (f *picture) kneeLine(l *stats.Ladder) {
 	}
 }
 
-// throughputOf is what came back, or in oneway mode what was sent.
-func throughputOf(s *stats.Step) float64 {
-	if s.Result.Config.Mode == stats.ModeOneway {
-		return s.Result.Rate.AchievedPPS
-	}
-	return s.ThroughputPPS
-}
-
 func throughputPicture(l *stats.Ladder) *picture {
 	p := &picture{id: "throughput", title: "Throughput", height: 300, note: "Replies of the settled part of each step: without its beginning, and without those that came after its end.", desc: "Replies a second against packets a second asked for, a point for each step. " + l.Knee.Detail}
 	high := highestAsked(l)
+	name := "replied"
+	if len(l.Steps) > 0 && l.Steps[0].Result.Config.Mode == stats.ModeOneway {
+		name, p.note, p.desc = "sent", "", "Packets sent a second against packets a second asked for, a point for each step. "+l.Knee.Detail
+	}
 	p.add("what was asked", stroke{ink: inkFaint, width: 3}, plotter.XYs{{X: 0, Y: 0}, {X: high, Y: high}})
-	p.steps(l, "replied", strokeMain, true, func(s *stats.Step) (float64, bool) { return throughputOf(s), true })
+	p.steps(l, name, strokeMain, true, func(s shownStep) (float64, bool) { return s.shown(), true })
 	if len(p.spots) == 0 {
 		return nil
 	}
@@ -191,14 +180,15 @@ func throughputPicture(l *stats.Ladder) *picture {
 
 func tailPicture(l *stats.Ladder) *picture {
 	p := &picture{id: "tail", title: "Latency", height: 300, desc: "Latency p50 and p99 against the rate asked for."}
-	quantile := func(v func(*stats.Histogram) int64) func(*stats.Step) (float64, bool) {
-		return func(s *stats.Step) (float64, bool) {
+	quantile := func(v func(*stats.Histogram) int64) func(shownStep) (float64, bool) {
+		return func(s shownStep) (float64, bool) {
 			return float64(v(&s.Result.Latency)), s.Result.Latency.Count > 0
 		}
 	}
 	p.steps(l, "p99.9", strokeMuted, false, quantile(func(h *stats.Histogram) int64 { return h.P999 }))
 	p.steps(l, "p50", strokeDashed, false, quantile(func(h *stats.Histogram) int64 { return h.P50 }))
 	p.steps(l, "p99", strokeMain, true, quantile(func(h *stats.Histogram) int64 { return h.P99 }))
+	slices.Reverse(p.keys)
 	if len(p.spots) == 0 {
 		return nil
 	}
@@ -215,7 +205,7 @@ func tailPicture(l *stats.Ladder) *picture {
 func waterPicture(l *stats.Ladder) *picture {
 	p := &picture{id: "water", title: "The generator's own water level", height: 240, note: "The largest share of a limit that the generator used: at 100 % it is full, whatever the target does.",
 		desc: "Share of its limits that the generator used, against the rate asked for."}
-	p.steps(l, "water level", strokeMain, true, func(s *stats.Step) (float64, bool) { return s.Water * 100, true })
+	p.steps(l, "water level", strokeMain, true, func(s shownStep) (float64, bool) { return s.Water * 100, true })
 	if len(p.spots) == 0 {
 		return nil
 	}
@@ -235,8 +225,8 @@ func stepTable(l *stats.Ladder) *table {
 	for i := range l.Steps {
 		s := &l.Steps[i]
 		r := &s.Result
-		t.Rows = append(t.Rows, row{Invalid: s.Outcome == stats.OutcomeVoid, Cells: []string{stats.FormatPPS(s.AskedPPS), s.Phase, strconv.Itoa(s.Try), outcomeWord(s.Outcome),
-			stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(throughputOf(s)), stats.FormatPercent(lossOf(r)), stats.FormatNS(r.Latency.P50), stats.FormatNS(r.Latency.P99),
+		t.Rows = append(t.Rows, row{Invalid: s.Outcome == stats.OutcomeVoid, Cells: []string{stats.FormatPPS(s.AskedPPS), s.Phase, strconv.Itoa(s.Try), OutcomeWord(s.Outcome),
+			stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(shownStep{s}.shown()), stats.FormatPercent(lossOf(r)), stats.FormatNS(r.Latency.P50), stats.FormatNS(r.Latency.P99),
 			stats.FormatNS(r.Latency.P999), stats.FormatNS(r.Latency.Max), percentOf(s.Water), orNone(s.WaterOf)}})
 	}
 	return t

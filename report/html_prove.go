@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 
 	"blast/stats"
@@ -19,11 +20,10 @@ func HTMLProve(w io.Writer, p *stats.Prove) error {
 	if p.Interrupted != "" {
 		d.Circumstance += "; ended early: " + p.Interrupted
 	}
-	summary := &table{Left: 3, Head: []string{"control", "question", "points at"}}
+	summary := &table{Left: 3, Head: []string{"control", "question", "answer"}}
 	for i := range p.Controls {
 		c := &p.Controls[i]
-		name, question := controlName(c.Name)
-		summary.Rows = append(summary.Rows, row{Cells: []string{name, question, pointsAt(c.Points)}})
+		summary.Rows = append(summary.Rows, row{Cells: []string{fmt.Sprintf("%d %s", i+1, ControlTitle(c.Name)), controlQuestion(c.Name), PointsWord(c.Points)}})
 	}
 	d.add(section{ID: "controls", Title: "What each control says", Parts: []part{{Table: summary}}})
 	overlay, err := controlsPicture(p)
@@ -32,7 +32,7 @@ func HTMLProve(w io.Writer, p *stats.Prove) error {
 	}
 	d.add(section{ID: "distribution", Title: "Latency of the runs", Parts: pictures(overlay)})
 	for i := range p.Controls {
-		d.add(controlSection(&p.Controls[i]))
+		d.add(controlSection(i+1, &p.Controls[i]))
 	}
 	d.add(section{ID: "setup", Title: "Setup", Parts: []part{{Facts: append([]fact{{"targets", p.Targets}, {"rate", []string{"asked " + stats.FormatPPS(p.AskedPPS)}}},
 		hostFacts(&p.Host)...)}, {Facts: []fact{{"run", []string{p.RunID + ", started " + day(p.Started)}}}}, {Command: strings.Join(p.Command, " ")}}})
@@ -52,47 +52,44 @@ func pointsWord(points string) string {
 	return "CANNOT TELL"
 }
 
-func pointsAt(points string) string {
-	switch points {
-	case stats.PointsTarget:
-		return "target"
-	case stats.PointsGenerator:
-		return "generator"
-	case stats.PointsNeither:
-		return "neither: nothing was slow"
-	}
-	return "nothing: not measured, or it does not tell"
-}
-
-// controlName is what a control is called, and what it asks.
-func controlName(name string) (title, question string) {
+// controlQuestion is what a control asks.
+func controlQuestion(name string) string {
 	switch name {
-	case "baseline":
-		return "Loopback baseline", "What can this generator do against a no-op on its own host?"
-	case "generator":
-		return "Generator's resources", "Was a core, a queue or a limit of this host used up?"
-	case "target":
-		return "Target's resources", "Was the target busy while its rate was flat?"
-	case "noop":
-		return "No-op control", "Does the same load against a no-op server go higher?"
-	case "two_generators":
-		return "Two generators", "Do two of them get twice as much out of the target?"
+	case stats.ControlBaseline:
+		return "What can this generator do against a no-op on its own host?"
+	case stats.ControlGenerator:
+		return "Was a core, a queue or a limit of this host used up?"
+	case stats.ControlTarget:
+		return "Was the target busy while its rate was flat?"
+	case stats.ControlNoop:
+		return "Does the same load against a no-op server go higher?"
+	case stats.ControlTwo:
+		return "Do two of them get twice as much out of the target?"
 	}
-	return name, ""
+	return ""
 }
 
-func controlSection(c *stats.Control) section {
-	title, question := controlName(c.Name)
-	s := section{ID: "control-" + strings.ReplaceAll(c.Name, "_", "-"), Title: title, Lead: question, Parts: []part{{Facts: []fact{{"points at", []string{pointsAt(c.Points)}}}}}}
+// controlSection is the n-th control: its answer, the evidence, the runs, and what the host did that it rests on.
+func controlSection(n int, c *stats.Control) section {
+	s := section{ID: fmt.Sprintf("control-%d", n), Title: fmt.Sprintf("%d %s", n, ControlTitle(c.Name)), Lead: controlQuestion(c.Name),
+		Parts: []part{{Facts: []fact{{"answer", []string{PointsWord(c.Points)}}}}}}
 	if len(c.Evidence) > 0 {
 		s.Parts[0].Facts = append(s.Parts[0].Facts, fact{"evidence", c.Evidence})
 	}
-	if len(c.Results) == 0 {
-		return s
+	if len(c.Results) > 0 {
+		s.Parts = append(s.Parts, part{Table: runTable(c.Results)})
 	}
+	if c.Use != nil {
+		s.Parts = append(s.Parts, usedParts(c.Use)...)
+	}
+	return s
+}
+
+// runTable has a row for each run.
+func runTable(results []stats.Result) *table {
 	t := &table{Left: 1, Head: []string{"run", "asked", "sent", "replied", "loss", "latency p50", "p99", "p99.9", "max", "lag p99.9", "duty"}}
-	for i := range c.Results {
-		r := &c.Results[i]
+	for i := range results {
+		r := &results[i]
 		asked := "max"
 		if r.Config.Paced {
 			asked = stats.FormatPPS(r.Rate.TargetPPS)
@@ -101,8 +98,27 @@ func controlSection(c *stats.Control) section {
 			stats.FormatPercent(lossOf(r)), stats.FormatNS(r.Latency.P50), stats.FormatNS(r.Latency.P99), stats.FormatNS(r.Latency.P999), stats.FormatNS(r.Latency.Max),
 			stats.FormatNS(r.Lag.P999), percentOf(dutyOf(r))}})
 	}
-	s.Parts = append(s.Parts, part{Table: t})
-	return s
+	return t
+}
+
+// usedParts are the cores, rooms and counters of a host.
+func usedParts(u *stats.HostUse) []part {
+	var parts []part
+	cores := &table{Left: 1, Caption: "Cores by " + orNone(u.Source), Head: []string{"CPU", "busy", "of it softirq", "of it steal", "of it waiting by spinning"},
+		Note: "Watched for " + stats.FormatNS(u.CoresNS) + " inside the run."}
+	for _, c := range u.Cores {
+		cores.Rows = append(cores.Rows, row{Cells: []string{strconv.Itoa(c.CPU), percentOf(c.Busy), percentOf(c.Softirq), percentOf(c.Steal), percentOf(c.Waited)}})
+	}
+	rooms := &table{Left: 1, Caption: "Room used", Head: []string{"", "used", "limit"}}
+	for _, x := range u.Rooms {
+		rooms.Rows = append(rooms.Rows, row{Cells: []string{x.Name, stats.FormatCount(x.Used), stats.FormatCount(x.Limit)}})
+	}
+	for _, t := range []*table{cores, rooms, movedTable(u.Counters)} {
+		if len(t.Rows) > 0 {
+			parts = append(parts, part{Table: t})
+		}
+	}
+	return parts
 }
 
 // controlsPicture lays the latencies of the controls' first runs over one another; nil for fewer than two.
@@ -110,8 +126,8 @@ func controlsPicture(p *stats.Prove) (*picture, error) {
 	f := &picture{id: "controls-overlay", title: "Latency of the controls by percentile", untitled: true, height: 360,
 		note: "A target that is the wall is far from the baseline and from the no-op; a generator that is the wall is as slow against all of them."}
 	low, high, most := math.Inf(1), 0.0, uint64(0)
-	styles := map[string]stroke{"baseline": strokeText, "generator": strokeMain, "target": strokeMain, "noop": strokeDashed,
-		"two_generators": {ink: inkMain, width: 1.5, dashes: []float64{5, 4}}}
+	styles := map[string]stroke{stats.ControlBaseline: strokeText, stats.ControlGenerator: strokeMain, stats.ControlTarget: strokeMain, stats.ControlNoop: strokeDashed,
+		stats.ControlTwo: {ink: inkMain, width: 1.5, dashes: []float64{5, 4}}}
 	for i := range p.Controls {
 		c := &p.Controls[i]
 		if len(c.Results) == 0 || c.Results[0].Latency.Count == 0 {
@@ -122,7 +138,7 @@ func controlsPicture(p *stats.Prove) (*picture, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Name, err)
 		}
-		title, _ := controlName(c.Name)
+		title := ControlTitle(c.Name)
 		style, ok := styles[c.Name]
 		if !ok {
 			style = strokeMuted

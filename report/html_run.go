@@ -100,11 +100,11 @@ func confidence(r *stats.Result, of string, quantile float64) []string {
 	}
 	for _, i := range r.Precision.Intervals {
 		if i.Of == of && i.Quantile == quantile {
-			high := stats.FormatNS(i.HighNS)
+			high := "to " + stats.FormatNS(i.HighNS)
 			if i.Open {
-				high = "no bound"
+				high = "up"
 			}
-			return []string{fmt.Sprintf("%.0f %%: %s to %s", i.Level*100, stats.FormatNS(i.LowNS), high)}
+			return []string{fmt.Sprintf("%.0f %%: %s %s", i.Level*100, stats.FormatNS(i.LowNS), high)}
 		}
 	}
 	return nil
@@ -157,7 +157,7 @@ func distributionSection(r *stats.Result) (section, error) {
 			}
 		}
 	}
-	s.Parts = append(s.Parts, part{Table: quantile}, part{Table: above}, part{Facts: definitionFacts(r)})
+	s.Parts = append(s.Parts, part{Table: quantile}, part{Table: above}, part{Table: precisionTable(r)}, part{Facts: definitionFacts(r)})
 	return s, nil
 }
 
@@ -171,13 +171,8 @@ func definitionFacts(r *stats.Result) []fact {
 		}
 		facts = append(facts, fact{l.label, []string{l.text}})
 	}
-	if p := r.Precision; p != nil {
-		if lines := precisionLines(p); len(lines) > 0 {
-			facts = append(facts, fact{"precision", lines})
-		}
-		if p.Stationary != nil {
-			facts = append(facts, fact{"halves", []string{p.Stationary.Detail}})
-		}
+	if p := r.Precision; p != nil && p.Stationary != nil {
+		facts = append(facts, fact{"halves", []string{p.Stationary.Detail}})
 	}
 	if l := r.Little; l != nil {
 		facts = append(facts, fact{"Little's law", []string{littleSentence(l)}})
@@ -185,17 +180,24 @@ func definitionFacts(r *stats.Result) []fact {
 	return facts
 }
 
-func precisionLines(p *stats.Precision) []string {
-	var lines []string
-	for _, i := range p.Intervals {
-		high := "to " + stats.FormatNS(i.HighNS)
-		if i.Open {
-			high = "upwards, too few samples beyond it for a bound"
-		}
-		lines = append(lines, fmt.Sprintf("%s %s %s: %.0f %% confidence from %s %s (%s samples, worth %s independent ones)", i.Of, quantileName(i.Quantile),
-			stats.FormatNS(i.ValueNS), i.Level*100, stats.FormatNS(i.LowNS), high, stats.FormatCount(i.Samples), stats.FormatCount(uint64(max(i.Effective, 0)))))
+// precisionTable has the confidence intervals of the quantiles; nil where there are none.
+func precisionTable(r *stats.Result) *table {
+	if r.Precision == nil || len(r.Precision.Intervals) == 0 {
+		return nil
 	}
-	return lines
+	t := &table{Left: 1, Caption: fmt.Sprintf("Confidence of the quantiles, %.3g %%", 100*r.Precision.Intervals[0].Level), Head: []string{"", "value", "from", "to", "samples", "worth"},
+		Note: "From the scatter among stretches of the run; worth: the independent samples that would scatter as much."}
+	for i := range r.Precision.Intervals {
+		x := &r.Precision.Intervals[i]
+		high := fineNS(x.HighNS)
+		if x.Open {
+			high = "open"
+			t.Note = "From the scatter among stretches of the run; worth: the independent samples that would scatter as much; open: too few samples lie beyond the quantile to bound it."
+		}
+		t.Rows = append(t.Rows, row{Invalid: invalidLatency(r, x.Of) != "", Cells: []string{x.Of + " " + quantileName(x.Quantile), fineNS(x.ValueNS), fineNS(x.LowNS), high,
+			stats.FormatCount(x.Samples), stats.FormatCount(uint64(max(x.Effective, 0)))}})
+	}
+	return t
 }
 
 // quantileName is "p99.9" for 0.999.
@@ -393,16 +395,21 @@ func hostSection(r *stats.Result) section {
 		facts = append(facts, fact{"shard", []string{fmt.Sprintf("%d of %d (from 0) of run %s: merge all of them before reading percentiles", r.Shard, r.Shards, r.RunID)}})
 	}
 	s := section{ID: "host", Title: "Host", Parts: []part{{Facts: facts}}}
+	if moved := movedTable(r.Counters); len(moved.Rows) > 0 {
+		s.Parts = append(s.Parts, part{Table: moved})
+	}
+	return s
+}
+
+// movedTable lists the counters that moved.
+func movedTable(counters []stats.Counter) *table {
 	moved := &table{Left: 1, Caption: "Counters of the whole host that moved", Head: []string{"counter", "change"}}
-	for _, k := range r.Counters {
+	for _, k := range counters {
 		if k.Delta != 0 {
 			moved.Rows = append(moved.Rows, row{Cells: []string{k.Name, signed(k.Delta)}})
 		}
 	}
-	if len(moved.Rows) > 0 {
-		s.Parts = append(s.Parts, part{Table: moved})
-	}
-	return s
+	return moved
 }
 
 func signed(n int64) string {

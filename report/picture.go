@@ -52,8 +52,9 @@ var (
 type spot struct {
 	x, y      float64
 	low, high float64
-	shape     draw.GlyphDrawer
-	ink       ink
+	// shape is "dot", "ring", "cross", or "" for the range alone.
+	shape string
+	ink   ink
 }
 
 // bar lies from x0 to x1 in row y, rows counting upwards from 0.
@@ -69,7 +70,7 @@ type key struct {
 	Ink    ink
 	Width  string
 	Dashes string
-	// Shape is "line", "dot", "ring", "cross" or "box".
+	// Shape is "line", "dot", "ring", "cross", "range" or "box".
 	Shape string
 }
 
@@ -81,7 +82,6 @@ const (
 	wideText, narrowText   = 13, 11.5
 	roomPerLabelX          = 6.5 // label widths of text size per label along x
 	roomPerLabelY          = 2.6 // lines of text per label along y
-	lineThinDefault        = 0.5 // pixels between points that are worth keeping
 )
 
 // add puts a line with at least one point into the picture and its legend.
@@ -153,8 +153,10 @@ func (f *picture) draw(id string, s size) string {
 	if room := vg.Length(4.4 * s.text); p.DataCanvas(inner).Min.X < room {
 		inner = draw.Crop(inner, room-p.DataCanvas(inner).Min.X, 0, 0, 0)
 	}
+	apart(&p.X, p.DataCanvas(inner).Size().X)
 	p.Draw(inner)
 	label := p.Y.Label.TextStyle
+	label.Color = inkAxis
 	label.XAlign, label.YAlign = draw.XLeft, draw.YTop
 	whole.FillText(label, vg.Point{Y: whole.Max.Y - 1}, f.y.label)
 	label.XAlign, label.YAlign = draw.XCenter, draw.YBottom
@@ -173,6 +175,27 @@ func (a *axis) apply(to *plot.Axis, face font.Font, room int) {
 	to.Tick.Label.Font, to.Tick.Label.Color = face, inkMuted
 	to.Tick.LineStyle.Width, to.Tick.Length = 0, 0
 	to.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return a.marks(low, high, room) })
+}
+
+// apart takes the labels away that would touch the one before them on a horizontal axis of a length; their ticks stay.
+func apart(a *plot.Axis, length vg.Length) {
+	all := a.Tick.Marker
+	a.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
+		ticks := all.Ticks(low, high)
+		end := vg.Length(math.Inf(-1))
+		for i := range ticks {
+			if ticks[i].Label == "" {
+				continue
+			}
+			middle, half := vg.Length(a.Norm(ticks[i].Value))*length, a.Tick.Label.Width(ticks[i].Label)/2
+			if middle-half < end+a.Tick.Label.Font.Size/2 {
+				ticks[i].Label = ""
+				continue
+			}
+			end = middle + half
+		}
+		return ticks
+	})
 }
 
 // grid are faint lines at the labelled ticks.
@@ -269,9 +292,32 @@ func (all spots) Plot(c draw.Canvas, p *plot.Plot) {
 			c.StrokeLine2(style, x-4, low, x+4, low)
 			c.StrokeLine2(style, x-4, high, x+4, high)
 		}
-		if m.shape != nil {
-			c.DrawGlyphNoClip(draw.GlyphStyle{Color: m.ink, Radius: 4, Shape: m.shape}, vg.Point{X: x, Y: ty(clamp(m.y, p.Y.Min, p.Y.Max))})
-		}
+		m.at(c, vg.Point{X: x, Y: ty(clamp(m.y, p.Y.Min, p.Y.Max))})
+	}
+}
+
+// at draws the shape of m.
+func (m *spot) at(c draw.Canvas, pt vg.Point) {
+	const radius, line = 4.5, 1.8
+	circle := func(fill ink) {
+		var path vg.Path
+		path.Move(pt.Add(vg.Point{X: radius}))
+		path.Arc(pt, radius, 0, 2*math.Pi)
+		path.Close()
+		c.SetColor(fill)
+		c.Fill(path)
+		c.SetLineStyle(draw.LineStyle{Color: m.ink, Width: line})
+		c.Stroke(path)
+	}
+	switch m.shape {
+	case "dot":
+		circle(m.ink)
+	case "ring":
+		circle(inkPaper)
+	case "cross":
+		style := draw.LineStyle{Color: m.ink, Width: line}
+		c.StrokeLine2(style, pt.X-radius, pt.Y-radius, pt.X+radius, pt.Y+radius)
+		c.StrokeLine2(style, pt.X-radius, pt.Y+radius, pt.X+radius, pt.Y-radius)
 	}
 }
 

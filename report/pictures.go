@@ -198,7 +198,10 @@ func delayPicture(r *stats.Result) *picture {
 		p.title, p.desc, lag = "Lag", "Percentiles of each interval: lag p99 and lag p50.", strokeMain
 	}
 	p.add("lag p99", lag, course(r.Timeline, by, positive(func(s stats.Second) int64 { return s.LagP99NS }))...)
-	p.add("latency p99", strokeMain, course(r.Timeline, by, positive(func(s stats.Second) int64 { return s.LatencyP99NS }))...)
+	if r.Config.Mode == stats.ModeEcho {
+		p.add("latency p99", strokeMain, course(r.Timeline, by, positive(func(s stats.Second) int64 { return s.LatencyP99NS }))...)
+	}
+	slices.Reverse(p.keys)
 	if p.empty() {
 		return nil
 	}
