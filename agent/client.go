@@ -3,11 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	neturl "net/url"
 	"time"
 
 	"blast/tuning"
@@ -103,6 +105,9 @@ func get(ctx context.Context, c *http.Client, url string) (body []byte, asked, a
 	}
 	asked = time.Now()
 	resp, err := c.Do(req)
+	if wrapped := (*neturl.Error)(nil); errors.As(err, &wrapped) {
+		err = wrapped.Err // it repeats the address
+	}
 	if err != nil {
 		return nil, asked, answered, err
 	}

@@ -130,16 +130,19 @@ func noop(e *Evidence) stats.Control {
 	}
 	says := fmt.Sprintf("a no-op %s answered %s where the target answered %s", where, stats.FormatPPS(is.answered), stats.FormatPPS(was.answered))
 	switch ratio := was.ratio(is); {
+	case is.answered == 0:
+		f.decide(stats.PointsUnknown, "a no-op %s answered nothing: is UDP to it open?", where)
 	case was.reached():
 		f.decide(stats.PointsNeither, "%s: nothing to rise", says)
 	case was.share < keeps && ratio >= rises:
-		f.decide(stats.PointsTarget, "%s (%.2g times): the target was the wall", says, ratio)
+		f.decide(stats.PointsTarget, "%s (%.2f times): the target was the wall", says, ratio)
 	case ratio <= stays && !is.kept && !was.kept:
-		f.decide(stats.PointsGenerator, "%s: almost unchanged, and only %s of %s asked was sent to either", says, stats.FormatPPS(is.sent), stats.FormatPPS(is.asked))
+		f.decide(stats.PointsGenerator, "%s: it does no better, and of %s asked only %s was sent to the one and %s to the other", says, stats.FormatPPS(is.asked),
+			stats.FormatPPS(is.sent), stats.FormatPPS(was.sent))
 	case ratio <= stays && e.Noop.OnTarget && is.share < keeps && is.kept:
 		f.decide(stats.PointsUnknown, "%s although all of it was sent: almost unchanged. The path, or the network stack of that host, loses packets whatever serves there", says)
 	default:
-		f.decide(stats.PointsUnknown, "%s (%.2g times): it says nothing", says, ratio)
+		f.decide(stats.PointsUnknown, "%s (%.2f times): it says nothing", says, ratio)
 	}
 	if !e.Noop.OnTarget {
 		f.say("weaker evidence: loopback leaves out the path and the target's host; a no-op there (--noop, or --agent, which has one) would be in their place")
@@ -182,7 +185,7 @@ func two(e *Evidence) stats.Control {
 		kept = kept && l.kept && e.Two.Parts[i].Ledger.SelfLost == 0
 	}
 	ratio := one.ratio(both)
-	says := fmt.Sprintf("two generators sent %s and got %s answered, one sent %s and got %s (%.2g times)", stats.FormatPPS(both.sent), stats.FormatPPS(both.answered),
+	says := fmt.Sprintf("two generators sent %s and got %s answered, one sent %s and got %s (%.2f times)", stats.FormatPPS(both.sent), stats.FormatPPS(both.answered),
 		stats.FormatPPS(one.sent), stats.FormatPPS(one.answered), ratio)
 	switch {
 	case one.reached() && ratio >= doubles:

@@ -119,7 +119,7 @@ func (p *page) proofRuns(v *stats.Prove) {
 		return
 	}
 	p.table(rows)
-	p.line("", "(answered: late replies too; each run is a whole result in the JSON of --out)")
+	p.line("", "(answered: late replies and those of the drain too; each run is a whole result in the JSON of --out)")
 	p.blank()
 }
 

@@ -127,18 +127,22 @@ func attempt(ctx context.Context, p *udpPlan) (*stats.Result, error) {
 	for n := 1; ; n++ {
 		p.epoch++
 		res, err := p.round(ctx, 0)
-		if res == nil || res.Verdict.Valid || n == attempts || ctx.Err() != nil {
+		if res == nil || !repeat(ctx, res, n) {
 			return res, err
 		}
-		again(res)
 	}
 }
 
-// again says why a run is repeated.
-func again(res *stats.Result) {
-	for _, r := range res.Verdict.Reasons {
-		fmt.Fprintf(os.Stderr, "    INVALID, once more: %s: %s\n", r.Code, r.Detail)
+// hopeless is the share of the rate below which a run that is INVALID is not repeated: no neighbour takes that much.
+const hopeless = 0.5
+
+// repeat reports whether an INVALID run is worth another attempt, and says so.
+func repeat(ctx context.Context, res *stats.Result, n int) bool {
+	if res.Verdict.Valid || n >= attempts || ctx.Err() != nil || res.Rate.AchievedPPS < hopeless*res.Rate.TargetPPS {
+		return false
 	}
+	fmt.Fprintf(os.Stderr, "    INVALID (%s), once more\n", prove.Codes(res))
+	return true
 }
 
 // answers makes sure that the target answers at all, before anything else.
@@ -152,12 +156,15 @@ func (v *prover) answers(ctx context.Context) error {
 		v.args, probeTries, v.flags.timeout)
 }
 
-// settle waits until the target has worked off what the run before left. A target that never becomes idle is remarked: others load it too.
-func (v *prover) settle(ctx context.Context) {
-	if err := v.idle.settle(ctx); err != nil && ctx.Err() == nil {
+// settle waits until the target has worked off what the run before left, and reports whether it did. One that does not is remarked: it has
+// work from elsewhere, or more of ours than it can do in that time.
+func (v *prover) settle(ctx context.Context) bool {
+	err := v.idle.settle(ctx)
+	if err != nil && ctx.Err() == nil {
 		v.evidence.Unsettled = err.Error()
 		fmt.Fprintf(os.Stderr, "    warning: %v\n", err)
 	}
+	return err == nil
 }
 
 // baseline is control 1, with a no-op echo in this process, on CPUs that no worker has where there are such.
@@ -225,8 +232,10 @@ func (v *prover) target(ctx context.Context) error {
 		v.say(3, "target: nobody tells (--agent, --node-exporter)")
 	}
 	e := &v.evidence
-	for e.Attempts = 1; ; e.Attempts++ {
-		v.settle(ctx)
+	for n := 1; ; n++ {
+		if !v.settle(ctx) && e.Run != nil {
+			return nil // the attempt before stands: this one would find its leftovers
+		}
 		v.plan.epoch++
 		w := v.watchHosts(ctx)
 		res, err := v.plan.round(ctx, 0)
@@ -234,7 +243,7 @@ func (v *prover) target(ctx context.Context) error {
 		if res == nil {
 			return err
 		}
-		e.Run = res
+		e.Run, e.Attempts = res, n
 		e.Own, e.Target = w.own(res), w.others()
 		if v.ask != nil && e.Target == nil {
 			e.TargetWhy = w.why()
@@ -242,10 +251,9 @@ func (v *prover) target(ctx context.Context) error {
 		if res.Ledger.Replied+res.Ledger.Late == 0 && ctx.Err() == nil {
 			return v.silent(res)
 		}
-		if res.Verdict.Valid || e.Attempts == attempts || ctx.Err() != nil {
+		if !repeat(ctx, res, n) {
 			return nil
 		}
-		again(res)
 	}
 }
 
@@ -290,7 +298,10 @@ func (v *prover) compare(ctx context.Context) error {
 func (v *prover) two(ctx context.Context) error {
 	t := &v.evidence.Two
 	v.say(5, "two generators: two processes, %s each, against the target", stats.FormatPPS(v.evidence.AskedPPS))
-	v.settle(ctx)
+	if !v.settle(ctx) {
+		t.Why = "the target had not worked off the run before: " + v.evidence.Unsettled
+		return nil
+	}
 	pair, err := v.pair()
 	if err == nil {
 		t.Shared = pair.shared
