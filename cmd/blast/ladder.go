@@ -17,6 +17,7 @@ import (
 
 	"blast/ladder"
 	"blast/pace"
+	"blast/packet"
 	"blast/report"
 	"blast/stats"
 	"blast/verdict"
@@ -213,8 +214,12 @@ func (f *ladderFlags) search() (ladder.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Resolution, err = share(f.resolution); err != nil {
+	cfg.Resolution, err = share(f.resolution)
+	switch {
+	case err != nil:
 		return cfg, fmt.Errorf("--resolution %q: want a percentage such as 3%%", f.resolution)
+	case !(cfg.Resolution >= 0.005 && cfg.Resolution <= 0.5):
+		return cfg, fmt.Errorf("--resolution %s: want 0.5%% to 50%%, such as 3%%", f.resolution)
 	}
 	need := f.leastPackets()
 	cfg.Floor = need.packets / f.step.Seconds()
@@ -291,8 +296,11 @@ func (f *ladderFlags) checkLadder() error {
 			return fmt.Errorf("--slo %s: can never hold, no share is below 0 %%; for no loss at all say loss<=0%%", o.Text)
 		case f.mode == stats.ModeOneway && o.Of != "lag" && o.Of != "gap":
 			return fmt.Errorf("--slo %s: can never hold with --mode oneway, where nothing comes back; leave --mode oneway out", o.Text)
-		case o.Metric == "p" && o.Of == "server" && f.payload < 48:
-			return fmt.Errorf("--slo %s: can never hold with --payload %d: the server's report needs 48 bytes", o.Text, f.payload)
+		case o.Of == "server" && o.Metric != "loss" && f.payload < packet.StampBytes:
+			return fmt.Errorf("--slo %s: can never hold with --payload %d: the server's report needs %d bytes", o.Text, f.payload, packet.StampBytes)
+		case o.Of == "latency" && o.Metric != "loss" && o.Limit > float64(f.timeout):
+			return fmt.Errorf("--slo %s: lies above the --timeout of %v, by which a packet without a reply counts as lost; want --timeout %v or more", o.Text, f.timeout,
+				time.Duration(o.Limit))
 		}
 	}
 	return nil
