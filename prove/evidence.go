@@ -130,8 +130,11 @@ func wholeOf(r *stats.Result) load {
 	return l
 }
 
-// reached says that the generator kept its plan and the target kept up with it.
-func (l load) reached() bool { return l.valid && l.share >= keeps }
+// full says that all was sent and answered, whether in time or not: throughput has nothing left to rise to.
+func (l load) full() bool { return l.kept && l.share >= keeps }
+
+// reached says that the generator kept its plan in time as well.
+func (l load) reached() bool { return l.valid && l.full() }
 
 // contradicts says that a code of the verdict speaks of counts that cannot be, rather than of a generator that is too slow.
 func contradicts(code string) bool { return code == verdict.CodeLedger || code == verdict.CodeRange }

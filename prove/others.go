@@ -20,7 +20,7 @@ func target(e *Evidence) stats.Control {
 		return f.done()
 	}
 	l := loadOf(e.Run)
-	if l.reached() {
+	if l.full() {
 		f.decide(stats.PointsNeither, "it answered %s of what was sent", stats.FormatPercent(l.share))
 	}
 	arrived(f, e, l)
@@ -52,7 +52,7 @@ func arrived(f *finding, e *Evidence, l load) {
 	sent := float64(e.Run.Ledger.Sent)
 	answered := float64(e.Run.Ledger.Replied + e.Run.Ledger.Late)
 	switch {
-	case float64(dropped) > few*sent && !l.reached():
+	case float64(dropped) > few*sent && !l.full():
 		f.decide(stats.PointsTarget, "its host dropped packets on their way to the application: %s of %s sent", strings.Join(names, ", "), stats.FormatCount(e.Run.Ledger.Sent))
 	case dropped > 0:
 		f.say("its host dropped few packets: %s", strings.Join(names, ", "))
@@ -79,7 +79,7 @@ func targetCores(f *finding, e *Evidence, l load) {
 	}
 	says := fmt.Sprintf("its busiest core, CPU %d of %d, was at %s (softirq %s, stolen %s)", hot.CPU, len(u.Cores), stats.FormatPercent(hot.Busy), stats.FormatPercent(hot.Softirq),
 		stats.FormatPercent(steal))
-	short := !l.reached()
+	short := !l.full()
 	switch {
 	case len(u.Cores) == 0:
 		f.decide(stats.PointsUnknown, "its cores could not be read")
@@ -132,7 +132,7 @@ func noop(e *Evidence) stats.Control {
 	switch ratio := was.ratio(is); {
 	case is.answered == 0:
 		f.decide(stats.PointsUnknown, "a no-op %s answered nothing: is UDP to it open?", where)
-	case was.reached():
+	case was.full():
 		f.decide(stats.PointsNeither, "%s: nothing to rise", says)
 	case was.share < keeps && ratio >= rises:
 		f.decide(stats.PointsTarget, "%s (%.2f times): the target was the wall", says, ratio)
@@ -188,11 +188,11 @@ func two(e *Evidence) stats.Control {
 	says := fmt.Sprintf("two generators sent %s and got %s answered, one sent %s and got %s (%.2f times)", stats.FormatPPS(both.sent), stats.FormatPPS(both.answered),
 		stats.FormatPPS(one.sent), stats.FormatPPS(one.answered), ratio)
 	switch {
-	case one.reached() && ratio >= doubles:
+	case one.full() && ratio >= doubles:
 		f.decide(stats.PointsNeither, "%s: the target holds twice the rate", says)
-	case one.reached() && kept && ratio <= stays:
+	case one.full() && kept && ratio <= stays:
 		f.decide(stats.PointsNeither, "%s: the target is full between this rate and twice that, not at it", says)
-	case one.reached():
+	case one.full():
 		f.decide(stats.PointsNeither, "%s: the rate itself was reached by one", says)
 	case ratio >= doubles:
 		f.decide(stats.PointsGenerator, "%s: the total doubles, so one generator was the wall", says)
