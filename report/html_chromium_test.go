@@ -109,7 +109,7 @@ func TestHTMLOpens(t *testing.T) {
 }
 
 // validator checks HTML against the standard's content models and its rules for accessibility.
-const validator = "html-validate@10.2.0"
+const validator = "html-validate@10.17.0"
 
 // Every page is valid HTML.
 func TestHTMLIsValid(t *testing.T) {
