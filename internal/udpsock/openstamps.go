@@ -53,8 +53,18 @@ func setStamps(fd int, receive bool) error {
 	flags := unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_ID | unix.SOF_TIMESTAMPING_OPT_TSONLY
 	if receive {
 		flags |= unix.SOF_TIMESTAMPING_RX_SOFTWARE
+	} else if err := deaf(fd); err != nil {
+		return err
 	}
 	return setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags, "SO_TIMESTAMPING")
+}
+
+// deaf makes a socket that nobody reads throw away what comes: unread replies would fill the receive buffer, and stamps need room in it
+// (net/core/skbuff.c sock_queue_err_skb). It is a socket filter of one instruction (socket(7) SO_ATTACH_FILTER): take 0 bytes.
+func deaf(fd int) error {
+	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
+	return os.NewSyscallError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: 1, Filter: &nothing}))
 }
 
 // probeStamps sends packets over loopback, between sockets of its own, and waits for their stamps; named says that the kernel takes our ids.
