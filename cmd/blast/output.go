@@ -99,10 +99,10 @@ func (o *output) emit(jsonShown bool, w io.Writer, show, asJSON func(io.Writer) 
 // checkFormat refuses a format that render does not know.
 func checkFormat(format string) error {
 	switch format {
-	case "text", "json", "csv", "hgrm", "hlog":
+	case "text", "json", "csv", "hgrm", "hlog", "html":
 		return nil
 	}
-	return fmt.Errorf("format %q: want text, json, csv, hgrm or hlog", format)
+	return fmt.Errorf("format %q: want text, json, csv, hgrm, hlog or html", format)
 }
 
 func render(w io.Writer, res *stats.Result, format string, color bool) error {
@@ -115,6 +115,8 @@ func render(w io.Writer, res *stats.Result, format string, color bool) error {
 		return report.HGRM(w, res, &res.Latency)
 	case "hlog":
 		return report.HDRLog(w, res)
+	case "html":
+		return report.HTML(w, res)
 	}
 	return report.Text(w, res, report.Options{Color: color})
 }

@@ -84,7 +84,7 @@ func (f *proveFlags) registerProof(cmd *cobra.Command) {
 	fl.Lookup("mode").Usage = "echo: a target is known by its answers"
 	fl.DurationVar(&f.duration, "duration", proveDuration, "length of the measured part of each run")
 	fl.StringVar(&f.out, "out", "", "write the JSON of the proof, every run a whole result, to this file")
-	fl.StringVar(&f.format, "format", "text", "on standard output: text, json")
+	fl.StringVar(&f.format, "format", "text", "on standard output: text, json, html (a page for a browser)")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the controls and the time they take, send nothing")
 }
 
@@ -122,11 +122,17 @@ func runProve(cmd *cobra.Command, f proveFlags, args []string) error {
 	return nil
 }
 
+// proofFormat reports whether a proof can be shown so.
+func proofFormat(format string) bool { return format == "text" || format == "json" || format == "html" }
+
 // printProof shows a proof and writes its file.
 func printProof(out *output, proof *stats.Prove, format string) error {
 	return out.emit(format == "json", os.Stdout, func(w io.Writer) error {
-		if format == "json" {
+		switch format {
+		case "json":
 			return report.ProveJSON(w, proof)
+		case "html":
+			return report.HTMLProve(w, proof)
 		}
 		return report.Prove(w, proof, report.Options{Color: isTerminal(os.Stdout)})
 	}, func(w io.Writer) error { return report.ProveJSON(w, proof) })
@@ -139,8 +145,8 @@ func (f *proveFlags) checkProof() error {
 		return fmt.Errorf("--mode %s: what a target did is known by its answers, and there are none: leave it out; how far a generator gets one way is blast calibrate", f.mode)
 	case f.profile != "const" && f.profile != "poisson":
 		return fmt.Errorf("--profile %s: want const or poisson, which have one rate to prove", f.profile)
-	case f.format != "text" && f.format != "json":
-		return fmt.Errorf("--format %q: want text or json", f.format)
+	case !proofFormat(f.format):
+		return fmt.Errorf("--format %q: want text, json or html", f.format)
 	case f.agent != "" && f.exporter != "":
 		return errors.New("--agent and --node-exporter: both tell about the target's host; want one")
 	case f.duration < shortStep:
@@ -244,8 +250,8 @@ func loadProof(paths []string) *stats.Prove {
 
 // reportProof shows a proof again.
 func reportProof(proof *stats.Prove, format, path string) error {
-	if format != "text" && format != "json" {
-		return usagef("format %s: a proof is shown as text or json", format)
+	if !proofFormat(format) {
+		return usagef("format %s: a proof is shown as text, json or html", format)
 	}
 	out, err := openOutput(path)
 	if err != nil {

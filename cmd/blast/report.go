@@ -13,16 +13,18 @@ import (
 
 func reportCommand() *cobra.Command {
 	var format, out string
-	var merge bool
+	var merge, compare bool
 	cmd := &cobra.Command{
 		Use:   "report FILE...",
 		Short: "show a result again, merge the shards of one run, or compare two runs",
 		Long: `Show results that blast udp --out wrote.
 
-  blast report a.json                 the same report again, or --format json, csv, hgrm, hlog
+  blast report a.json                 the same report again, or --format json, csv, hgrm, hlog, html
+  blast report a.json --format html > a.html                 a page for a browser: one file, no network
   blast report prove.json             the proof that blast prove --out wrote, again
   blast report ladder.json            the ladder that blast ladder --out wrote, again; text, json, csv, html
   blast report a.json b.json          two runs side by side; shards of one run (same --run-id) are merged instead
+  blast report a.json b.json --compare --format html > ab.html      two runs laid over one another
   blast report s0.json s1.json s2.json --out whole.json      merge; percentiles come from the merged histograms`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -46,8 +48,11 @@ func reportCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			if len(results) == 2 && !shardsOfOne(results) && !merge {
-				return report.Compare(os.Stdout, results[0], results[1], report.Options{Color: isTerminal(os.Stdout)})
+			switch {
+			case compare && (merge || len(results) != 2):
+				return usagef("--compare: want two result files and no --merge, not %d", len(results))
+			case compare || len(results) == 2 && !shardsOfOne(results) && !merge:
+				return reportComparison(results[0], results[1], format, out)
 			}
 			whole := results[0]
 			if len(results) > 1 {
@@ -64,10 +69,24 @@ func reportCommand() *cobra.Command {
 			return o.write(whole, format, os.Stdout)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", "text", "text, json, csv, hgrm, hlog")
+	cmd.Flags().StringVar(&format, "format", "text", "text, json, csv, hgrm, hlog, html (a page for a browser)")
 	cmd.Flags().StringVar(&out, "out", "", "write the (merged) JSON result to this file")
 	cmd.Flags().BoolVar(&merge, "merge", false, "merge two files even when they do not say that they are shards of one run (and fail saying why)")
+	cmd.Flags().BoolVar(&compare, "compare", false, "compare two files even when they are shards of one run; as text or html")
 	return cmd
+}
+
+// reportComparison shows two results side by side. There is no JSON of that.
+func reportComparison(a, b *stats.Result, format, out string) error {
+	switch {
+	case out != "":
+		return usagef("--out %s: a comparison has no JSON result; redirect standard output", out)
+	case format == "text":
+		return report.Compare(os.Stdout, a, b, report.Options{Color: isTerminal(os.Stdout)})
+	case format == "html":
+		return report.HTMLCompare(os.Stdout, a, b)
+	}
+	return usagef("format %s: a comparison is shown as text or html", format)
 }
 
 func shardsOfOne(results []*stats.Result) bool {
