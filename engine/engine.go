@@ -76,6 +76,9 @@ type Config struct {
 	// Replies, if set, opens a receiver inside the kernel that takes the replies in place of the workers' own. It is told the ports that the
 	// workers have bound.
 	Replies backend.OpenReceiver
+	// ReplySockets, if set, makes RunOffload take replies on sockets that it opens, in place of a receiver inside the kernel: one thread for each
+	// worker, on ReceiveCPUs.
+	ReplySockets backend.Open
 	// CatchUp and MaxLag are the policy for slots that are late (MaxLag 0 = 1 ms).
 	CatchUp CatchUp
 	MaxLag  time.Duration

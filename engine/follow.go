@@ -19,6 +19,7 @@ type follower struct {
 	each    uint64 // stamps a packet
 	asked   uint64 // packets that the kernel took
 	came    uint64 // stamps
+	since   int    // packets since the stamps were last taken
 	looks   int    // of a spinning worker at the backend, since the last packet that asked
 	stamps  [64]backend.Stamp
 }
@@ -28,6 +29,8 @@ const (
 	followLooks = 4
 	// followRoom is the time before the next slot that such a look needs, ns.
 	followRoom = 5000
+	// followMost is the number of packets that ask until stamps are taken whatever else there is to do: backends keep about a thousand stamps.
+	followMost = 128
 )
 
 // sent notes the accepted slots of a Commit that began at now.
@@ -38,6 +41,7 @@ func (f *follower) sent(slots []slot, now int64, unpaced bool) {
 			continue
 		}
 		f.asked++
+		f.since++
 		f.looks = followLooks
 		if m := f.marks.next(); m != nil {
 			m.id, m.kind, m.planned, m.sent = id, markSent, slots[k].planned, now
@@ -51,6 +55,7 @@ func (f *follower) sent(slots []slot, now int64, unpaced bool) {
 
 // collect takes the stamps that the backend has.
 func (f *follower) collect() {
+	f.since = 0
 	for {
 		n := f.stamper.TakeStamps(f.stamps[:])
 		f.came += uint64(n)
@@ -68,6 +73,9 @@ func (f *follower) collect() {
 
 // waiting says whether stamps are still to come.
 func (f *follower) waiting() bool { return f.came < f.asked*f.each }
+
+// full says that stamps are to be taken now.
+func (f *follower) full() bool { return f.since >= followMost }
 
 // look says whether a spinning worker should look for stamps with so much time left.
 func (f *follower) look(left int64) bool {

@@ -64,7 +64,7 @@ const (
 	offloadReady = 30 * time.Second
 )
 
-// RunOffload is Run for a backend that executes the plan itself; Open, Spin, ReceiveCPUs and Clock of the configuration are not used. It
+// RunOffload is Run for a backend that executes the plan itself; Open, Spin and Clock of the configuration are not used. It
 // refuses what such a backend cannot express, with an error that wraps errors.ErrUnsupported: payloads that need code of ours per packet, and
 // models in which replies decide what is sent.
 func RunOffload(ctx context.Context, cfg Config, open backend.OpenOffload) (*stats.Result, error) {
@@ -178,6 +178,13 @@ func (w *offloaded) share(cfg *Config, i uint64) error {
 
 // open opens all workers and the receiver.
 func (r *offloading) open(open backend.OpenOffload) error {
+	var sockets *socketReplies
+	if r.Echo && r.ReplySockets != nil {
+		var err error
+		if sockets, err = r.openSockets(); err != nil {
+			return err
+		}
+	}
 	var cfgs []backend.OffloadConfig
 	receive := &backend.ReceiverConfig{Interface: r.Backend.Interface, Epoch: r.Epoch, Timeout: r.Timeout, Interval: r.slice}
 	for i := range r.workers {
@@ -189,14 +196,21 @@ func (r *offloading) open(open backend.OpenOffload) error {
 		}
 		receive.Shares = append(receive.Shares, backend.ReceiverShare{First: c.First, Limit: limit, Flows: len(c.Flows)})
 	}
-	if !r.Echo {
-		receive = nil
-	} else {
+	if r.Echo {
 		r.names = newTold(r.Names, len(r.workers), receive)
+	}
+	if !r.Echo || sockets != nil {
+		receive = nil
 	}
 	list, receiver, err := open(cfgs, receive)
 	if err != nil {
+		if sockets != nil {
+			err = errors.Join(err, sockets.Close())
+		}
 		return err
+	}
+	if sockets != nil {
+		receiver = sockets
 	}
 	for i := range list {
 		r.workers[i].Offload = list[i]
@@ -480,6 +494,7 @@ func (r *offloading) ledger() (stats.Ledger, error) {
 		l.Duplicate += b.Duplicate
 		l.Reordered += b.Reordered
 		l.Stray += b.Stray
+		l.SelfLost += b.SelfLost
 		if err := r.unreplied(i, &b, &l); err != nil {
 			return l, err
 		}

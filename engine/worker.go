@@ -192,7 +192,7 @@ func (w *worker) send(now int64) int64 {
 		w.record(w.due[:accepted], after)
 	}
 	w.due = w.due[:copy(w.due, w.due[done:])]
-	if w.passes++; w.async || done < len(slots) || w.passes%256 == 0 {
+	if w.passes++; w.async || done < len(slots) || w.passes%256 == 0 || w.follow != nil && w.follow.full() {
 		w.reap()
 	}
 	return after
