@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"blast/agent"
+	"blast/internal/testnet"
+	"blast/stats"
+	"blast/tuning"
+)
+
+// proven runs blast prove until it points where it should, at most three times: on a shared machine a neighbour may spoil a run, and then
+// the proof has to say that it cannot tell. Another side than the right one is never right.
+func proven(t *testing.T, want string, change func(*exec.Cmd), in func(func()), args ...string) *stats.Prove {
+	t.Helper()
+	for attempt := 1; attempt <= 3; attempt++ {
+		var p *process
+		in(func() { p = start(t, change, append([]string{"prove", "--format", "json"}, args...)...) })
+		o := p.end()
+		v, err := stats.ReadProve([]byte(o.stdout))
+		if err != nil {
+			t.Fatalf("exit %d: %v\n%s", o.code, err, o.stderr)
+		}
+		code := map[string]int{stats.PointsTarget: exitOK, stats.PointsNeither: exitOK}[v.Conclusion.Points]
+		if v.Conclusion.Points == stats.PointsGenerator || v.Conclusion.Points == stats.PointsUnknown {
+			code = exitInvalid
+		}
+		if o.code != code {
+			t.Errorf("exit %d for %q", o.code, v.Conclusion.Points)
+		}
+		if v.Conclusion.Points == want {
+			return v
+		}
+		if v.Conclusion.Points != stats.PointsUnknown {
+			t.Errorf("points at %s, want %s", v.Conclusion.Points, want)
+		}
+		t.Logf("attempt %d: %s\n%s", attempt, v.Conclusion.Detail, controlsText(v))
+	}
+	t.Fatalf("no attempt pointed at %s", want)
+	return nil
+}
+
+func controlsText(v *stats.Prove) string {
+	var b strings.Builder
+	for _, c := range v.Controls {
+		b.WriteString(c.Name + ": " + c.Points + "\n    " + strings.Join(c.Evidence, "\n    ") + "\n")
+	}
+	return b.String()
+}
+
+// here runs fn where the test is.
+func here(fn func()) { fn() }
+
+func control(t *testing.T, v *stats.Prove, name string) *stats.Control {
+	t.Helper()
+	for i := range v.Controls {
+		if v.Controls[i].Name == name {
+			return &v.Controls[i]
+		}
+	}
+	t.Fatalf("no control %q", name)
+	return nil
+}
+
+// startAgent starts blast serve --agent inside a namespace and waits for it.
+func startAgent(t *testing.T, h *testnet.Host, at string) {
+	t.Helper()
+	cmd := exec.Command(os.Getenv(binaryVariable), "serve", "--agent", at)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Do(func() { err = cmd.Start() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "agent "+at) {
+		t.Fatalf("the agent's first line is %q", lines.Text())
+	}
+}
+
+// TestKernelProveSlowTarget asks 3,000 a second of a target that can do 1,000, over a veth pair with an agent at the far end: the generator
+// has its own plan kept, a no-op there and two generators both say that it is the target, and the agent counts all packets as arrived.
+// How late they leave on this machine is not the question here.
+func TestKernelProveSlowTarget(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	host := pair.Right.IPv4.Addr().String()
+	startAgent(t, pair.Right, host+":9101")
+	var server *target
+	var err error
+	pair.Right.Do(func() {
+		server, err = newTarget(os.Getenv(binaryVariable), "--listen", host+":9000", "--servers", "1", "--service", "1ms")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.kill)
+	v := proven(t, stats.PointsTarget, nil, pair.Left.Do, server.addr, "--rate", "3k", "--duration", "2s", "--max-lag", "500ms", "--agent", host+":9101")
+	for _, name := range []string{stats.ControlNoop, stats.ControlTwo} {
+		if c := control(t, v, name); c.Points != stats.PointsTarget {
+			t.Errorf("%s points at %s: %s", name, c.Points, strings.Join(c.Evidence, "\n"))
+		}
+	}
+	if strings.Contains(v.Conclusion.Detail, "the path to it") {
+		t.Errorf("a no-op on the target's host takes the same path: %s", v.Conclusion.Detail)
+	}
+	use := control(t, v, stats.ControlTarget).Use
+	if use == nil || !use.SharedCores || use.SharedCounters || len(use.Cores) == 0 {
+		t.Fatalf("one machine, two namespaces: %+v", use)
+	}
+	run := control(t, v, stats.ControlGenerator).Results[0]
+	in := int64(0)
+	for _, c := range use.Counters {
+		if c.Name == "udp.InDatagrams" {
+			in = c.Delta
+		}
+	}
+	if in < int64(run.Ledger.Sent) {
+		t.Errorf("%d packets came in of %d sent", in, run.Ledger.Sent)
+	}
+	if two := control(t, v, stats.ControlTwo); len(two.Results) != 2 || two.Results[0].Shard == two.Results[1].Shard || two.Results[0].RunID != two.Results[1].RunID {
+		t.Error("the two generators are not the two shards of one run")
+	}
+}
+
+// TestKernelProveSlowGenerator asks far more of the plainest backend than it can do, of a target that answers everything: the generator.
+func TestKernelProveSlowGenerator(t *testing.T) {
+	server := serveUDP(t)
+	v := proven(t, stats.PointsGenerator, nil, here, server.addr, "--rate", "3M", "--backend", "net", "--duration", "1s")
+	for _, name := range []string{stats.ControlBaseline, stats.ControlGenerator} {
+		if c := control(t, v, name); c.Points != stats.PointsGenerator {
+			t.Errorf("%s points at %s: %s", name, c.Points, strings.Join(c.Evidence, "\n"))
+		}
+	}
+}
+
+// TestKernelProveQuota gives the generator 0.3 of a CPU, at a rate that it would otherwise keep: the generator, though all its cores look idle.
+func TestKernelProveQuota(t *testing.T) {
+	group := cpuQuota(t)
+	server := serveUDP(t)
+	proven(t, stats.PointsGenerator, func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group, cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/bin/sh"
+	}, here, server.addr, "--rate", "20k", "--wait", "spin", "--duration", "1s")
+}
+
+// TestKernelProveConflict puts a slow generator before a slow target: its own state says the generator, the no-op says the target, and the
+// proof says that it cannot tell, and names the two. Shown again, it is the same.
+func TestKernelProveConflict(t *testing.T) {
+	server := serveUDP(t, "--servers", "1", "--service", "1ms")
+	file := filepath.Join(t.TempDir(), "proof.json")
+	o := blast(t, "prove", server.addr, "--rate", "3M", "--backend", "net", "--duration", "500ms", "--out", file)
+	if o.code != exitInvalid || !strings.HasPrefix(o.stdout, "UNKNOWN") {
+		t.Fatalf("exit %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	flat := strings.Join(strings.Fields(o.stdout), " ")
+	for _, says := range []string{"cannot tell: the evidence conflicts: the generator's own state points at the generator", "but the no-op points at the target"} {
+		if !strings.Contains(flat, says) {
+			t.Errorf("it does not say %q:\n%s", says, o.stdout)
+		}
+	}
+	if !strings.Contains(o.stderr, "five controls at 3.00 Mpps in about ") || !strings.Contains(o.stderr, "5/5 two generators") {
+		t.Errorf("no time in advance, or no progress:\n%s", o.stderr)
+	}
+	again := blast(t, "report", file)
+	if diff := cmp.Diff(o.stdout, again.stdout); diff != "" || again.code != exitOK {
+		t.Errorf("blast report shows another: exit %d\n%s", again.code, diff)
+	}
+	if twice := blast(t, "report", file, file); twice.code != exitUsage || !strings.Contains(twice.stderr, stats.ProveSchema) {
+		t.Errorf("two proofs: exit %d: %s", twice.code, twice.stderr)
+	}
+}
+
+// An agent that cannot be used is bad input, with what to do: another version, a clock that is further away than a run is long.
+func TestProveBadAgents(t *testing.T) {
+	serveAs := func(change func(*agent.Answer)) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			a := agent.Answer{Schema: agent.Schema, Blast: "v9", BootID: "another", Noop: "127.0.0.1:9", Sample: tuning.Sample{WallNS: time.Now().UnixNano()}}
+			change(&a)
+			_ = json.NewEncoder(w).Encode(a)
+		}))
+		t.Cleanup(srv.Close)
+		return strings.TrimPrefix(srv.URL, "http://")
+	}
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) }))
+	t.Cleanup(page.Close)
+	for _, c := range []struct {
+		why, says string
+		args      []string
+	}{
+		{"another version", "it speaks blast.agent/2 (blast v9), this blast speaks blast.agent/1: put the same blast on both hosts, then: blast serve --agent",
+			[]string{"--agent", serveAs(func(a *agent.Answer) { a.Schema = "blast.agent/2" })}},
+		{"a clock 42 s ahead", "its clock is 42.0 s away from this host's", []string{"--agent", serveAs(func(a *agent.Answer) { a.Sample.WallNS += 42e9 })}},
+		{"a clock 42 s behind", "more than a run of 5s is long", []string{"--agent", serveAs(func(a *agent.Answer) { a.Sample.WallNS -= 42e9 })}},
+		{"the same, but runs are longer", "", []string{"--duration", "1m", "--dry-run", "--agent", serveAs(func(a *agent.Answer) { a.Sample.WallNS += 42e9 })}},
+		{"nobody", "start it on the target's host with: blast serve --agent 127.0.0.1:1", []string{"--agent", "127.0.0.1:1"}},
+		{"another exporter", "not a node_exporter", []string{"--node-exporter", page.URL}},
+	} {
+		code := exitUsage
+		if c.says == "" {
+			code = exitOK
+		}
+		if o := blast(t, append([]string{"prove", "127.0.0.1:9", "--rate", "1k"}, c.args...)...); o.code != code || !strings.Contains(o.stderr, c.says) {
+			t.Errorf("%s: exit %d, want %d: %s", c.why, o.code, code, o.stderr)
+		}
+	}
+}
