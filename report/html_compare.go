@@ -87,23 +87,30 @@ func differenceSection(a, b *stats.Result) section {
 
 // comparison is every figure side by side.
 func comparison(a, b *stats.Result) *table {
-	t := &table{Left: 1, Head: []string{"", "A", "B", "B / A", ""}}
+	t := &table{Left: 1, Head: []string{"", "A", "B", "B / A"}}
+	invalid, intervals := invalidSides(a, b) != "", a.Precision != nil && b.Precision != nil
+	if intervals {
+		t.Head = append(t.Head, "intervals")
+		t.Note = "No difference shown: the 95 % intervals of A and B overlap. Differ: they do not."
+	}
+	if invalid {
+		t.Head = append(t.Head, "verdict")
+	}
 	for _, f := range figures() {
 		x, y := f.value(a), f.value(b)
 		if x == 0 && y == 0 {
 			continue
 		}
-		mark := ""
-		if f.speaks {
-			mark = invalidSides(a, b)
+		cells := []string{f.name, f.write(x), f.write(y), ratio(x, y)}
+		if intervals {
+			cells = append(cells, differ(f.of, f.quantile, a, b))
 		}
-		t.Rows = append(t.Rows, row{Cells: []string{f.name, f.write(x), f.write(y), ratio(x, y), mark}})
-	}
-	if invalidSides(a, b) == "" {
-		t.Head = t.Head[:4]
-		for i := range t.Rows {
-			t.Rows[i].Cells = t.Rows[i].Cells[:4]
+		if invalid && f.speaks {
+			cells = append(cells, invalidSides(a, b))
+		} else if invalid {
+			cells = append(cells, "")
 		}
+		t.Rows = append(t.Rows, row{Cells: cells})
 	}
 	return t
 }

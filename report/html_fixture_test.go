@@ -83,6 +83,7 @@ func hourRun() *stats.Result {
 		r.Timeline[i].LatencyP99NS += int64(i*7919%60013) * 3
 		r.Timeline[i].LagP99NS += int64(i * 104729 % 20011)
 		r.Timeline[i].Sent -= uint64(i * 31 % 977)
+		r.Timeline[i].Replied = r.Timeline[i].Sent - uint64(i*17%3)
 		r.Timeline[i].Steal = float64(i*13%97) / 9700
 	}
 	r.Rate.ElapsedNS, r.Config.DurationNS = 3600e9, 3600e9

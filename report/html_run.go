@@ -236,7 +236,7 @@ func ledgerSection(r *stats.Result) section {
 		planned.Note = "Refused, by cause: " + counts(l.Refused) + "."
 	}
 	lines := []equation{planned}
-	lead := "Every planned packet has one fate, and every sent packet another; both lines add up."
+	lead := "Every planned packet has one fate, and every sent packet another; all lines add up."
 	if err := l.Check(r.Config.Mode); err != nil {
 		lead = "The ledger does not add up: " + err.Error() + "."
 	}
@@ -248,7 +248,7 @@ func ledgerSection(r *stats.Result) section {
 		lines = append(lines, sent, lost)
 	} else {
 		lines[0].Note = strings.TrimSpace(lines[0].Note + " Nothing is known of packets after they were sent: oneway.")
-		lead = strings.Replace(lead, "Every planned packet has one fate, and every sent packet another; both lines add up", "Every planned packet has one fate; the line adds up", 1)
+		lead = strings.Replace(lead, "Every planned packet has one fate, and every sent packet another; all lines add up", "Every planned packet has one fate; the line adds up", 1)
 	}
 	s := section{ID: "ledger", Title: "What became of the packets", Lead: lead, Parts: []part{{Ledger: lines}}}
 	if len(r.Events) > 0 {
