@@ -84,7 +84,7 @@ func generator(e *Evidence) stats.Control {
 		f.decide(stats.PointsUnknown, "the target had work from elsewhere, or is slow to finish: %s", e.Unsettled)
 	}
 	if e.Own == nil {
-		f.decide(stats.PointsUnknown, "the cores of this host could not be read")
+		f.decide(stats.PointsUnknown, "the cores of this host were not read twice during the run")
 		return f.done()
 	}
 	ownCores(f, e)

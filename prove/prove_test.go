@@ -203,7 +203,7 @@ func TestControls(tt *testing.T) {
 		{"the same, but the target runs there", 1, func(e *Evidence) { e.Own, e.OwnRemark = host(0.9, 0), "the target is here" }, n, "VALID"},
 		{"a worker that spins", 1, func(e *Evidence) { e.Own = host(0, 1); e.Own.Cores[1].Waited = 0.7 }, n, "VALID"},
 		{"stolen time", 1, func(e *Evidence) { e.Own = host(0, 0.3); e.Own.Cores[1].Steal = 0.1 }, u, "the hypervisor took 10.00 %"},
-		{"cores that could not be read", 1, func(e *Evidence) { e.Own = nil }, u, "could not be read"},
+		{"cores that could not be read", 1, func(e *Evidence) { e.Own = nil }, u, "were not read twice"},
 		{"a table of connections nearly full", 1, func(e *Evidence) { e.Own.Rooms = []stats.RoomUsed{{Name: "entries", Used: 95, Limit: 100}} }, u, "entries 95 of 100 (nearly all)"},
 		{"few own losses", 1, func(e *Evidence) { counting(e.Own, "udp.SndbufErrors", 1) }, n, "VALID"},
 		{"agent on the generator's own host", 2, func(e *Evidence) { slowTarget(e); e.Target.SharedCores, e.Target.SharedCounters = true, true }, u, "cannot be told"},
