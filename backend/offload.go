@@ -60,6 +60,8 @@ type OffloadConfig struct {
 	Interval time.Duration
 	// Tell makes Unsent name the measured slots that are not sent.
 	Tell bool
+	// Held says that sources have their ports already and that somebody else's sockets are bound to them.
+	Held bool
 }
 
 // Offload is one worker. Run is called by one locked, pinned thread; everything else by any one other thread.
@@ -207,6 +209,8 @@ type ReceiverBooks struct {
 	Unique, Replied, Late uint64
 	// Duplicate, Reordered and Stray are as in stats.Ledger.
 	Duplicate, Reordered, Stray uint64
+	// SelfLost were lost by the receiver's own buffers, those of all workers where they share one.
+	SelfLost uint64
 	// Longest is the largest service time, warm-up included.
 	Longest time.Duration
 }

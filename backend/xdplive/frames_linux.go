@@ -140,9 +140,12 @@ func (w *worker) setStamp(cfg *backend.OffloadConfig) {
 
 // addFlow builds the frame of one flow and takes its source port.
 func (w *worker) addFlow(f backend.Flow, hop *xdp.NextHop, cfg *backend.OffloadConfig) error {
-	src, err := w.hold(netip.AddrPortFrom(hop.Source, f.Src.Port()))
-	if err != nil {
-		return err
+	src := netip.AddrPortFrom(hop.Source, f.Src.Port())
+	if !cfg.Held {
+		var err error
+		if src, err = w.hold(src); err != nil {
+			return err
+		}
 	}
 	flow, err := packet.NewFlow(packet.Headers{
 		SrcMAC: hop.SrcMAC, DstMAC: hop.DstMAC, VLAN: hop.VLAN, Tagged: hop.Tagged,

@@ -65,7 +65,7 @@ func Open(cfgs []backend.OffloadConfig, receive *backend.ReceiverConfig) (_ []ba
 	if err := r.prepare(cfgs); err != nil {
 		return nil, nil, err
 	}
-	if err := r.attach(receive); err != nil {
+	if err := r.attach(receive, cfgs[0].Held); err != nil {
 		return nil, nil, err
 	}
 	if err := r.device.CanTransmit(); err != nil {
@@ -127,8 +127,9 @@ func (r *run) prepare(cfgs []backend.OffloadConfig) error {
 // bpf_prog_test_run_xdp), rounded down.
 const maxFrame = 3300
 
-// attach opens the receiver, or puts a program on the sending interface where drivers other than veth send redirected frames only so.
-func (r *run) attach(receive *backend.ReceiverConfig) error {
+// attach opens the receiver, or puts a program on the sending interface where drivers other than veth send redirected frames only so. veth, in
+// turn, takes frames that an XDP program of its peer answers with only so, or with GRO: that is for sockets that wait for replies.
+func (r *run) attach(receive *backend.ReceiverConfig, sockets bool) error {
 	cfg := backend.ReceiverConfig{}
 	switch {
 	case receive != nil:
@@ -138,14 +139,18 @@ func (r *run) attach(receive *backend.ReceiverConfig) error {
 				cfg.Ports = append(cfg.Ports, src.Port())
 			}
 		}
-	case r.device.Kind == "veth" || r.device.Loopback:
+	case r.device.Kind == "veth" && !sockets || r.device.Loopback:
 		return nil
+	}
+	what := "sending"
+	if r.device.Kind == "veth" {
+		what = "replies by XDP programs"
 	}
 	var err error
 	r.receiver, err = newReceiver(r.device, cfg)
 	if err == nil && receive == nil {
 		for _, w := range r.workers {
-			w.notes = append(w.notes, fmt.Sprintf("a pass-all XDP program is attached to %s, as its driver needs for sending", r.device.Name))
+			w.notes = append(w.notes, fmt.Sprintf("a pass-all XDP program is attached to %s, as its driver needs for %s", r.device.Name, what))
 		}
 	}
 	return err

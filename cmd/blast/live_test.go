@@ -133,7 +133,6 @@ func TestKernelReceiveXDP(t *testing.T) {
 		{"--receive", "xdp", "--model", "closed", "--clients", "2"},
 		{"--receive", "xdp", "--payload-hex", "00010203", "--vary", "0:2:seq", "--match", "0:2", "--rate", "1k"},
 		{"--receive", "xdp", "--mode", "oneway", "--rate", "1k"},
-		{"--receive", "socket", "--backend", "xdp_live", "--rate", "1k"},
 		{"--receive", "dpdk", "--rate", "1k"},
 	} {
 		if o := in(t, p, nil, append([]string{"udp", at}, args...)...).end(); o.code != exitUsage {

@@ -19,6 +19,7 @@ import (
 
 	"blast/backend"
 	"blast/backend/afxdp"
+	"blast/backend/mmsg"
 	"blast/calib"
 	"blast/engine"
 	"blast/pace"
@@ -425,7 +426,8 @@ func (f *udpFlags) planReceive(p *udpPlan) error {
 	case f.receive == "auto", f.receive == "socket" && p.offload == nil, f.receive == "xdp" && p.offload != nil:
 		return nil
 	case f.receive == "socket":
-		return fmt.Errorf("receive socket: %s takes its replies in the kernel; for a socket's view of them use another backend", p.offload.Name)
+		p.engine.ReplySockets = mmsg.Entry().Open
+		return nil
 	case f.receive != "xdp":
 		return fmt.Errorf("receive %q: want auto, socket or xdp", f.receive)
 	case p.manyInterfaces:

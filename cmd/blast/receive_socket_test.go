@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"blast/internal/testnet"
+	"blast/internal/testskip"
+	"blast/stats"
+)
+
+// TestKernelReceiveSocket: the in-kernel engine with sockets for its replies. While they keep up, the run is like any other; beyond, what they lose is
+// their own loss, counted as such, and the run is INVALID for it: never the target's.
+func TestKernelReceiveSocket(t *testing.T) {
+	for _, o := range offloads() {
+		if err := o.Probe(); errors.Is(err, errors.ErrUnsupported) {
+			testskip.Skip(t, "xdp", err.Error(), "run as root, or see the reason")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := testnet.NewPair(t, testnet.Config{})
+	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4714")
+	var server *target
+	p.Right.Do(func() {
+		var err error
+		if server, err = newTarget(os.Getenv(binaryVariable), "--xdp", "--listen", at); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(server.kill)
+	measure := func(args ...string) *stats.Result {
+		t.Helper()
+		o := in(t, p, nil, append([]string{"udp", at, "--backend", "xdp_live", "--receive", "socket", "--duration", "1s", "--format", "json"}, args...)...).end()
+		return o.result(t)
+	}
+	for _, args := range [][]string{{"--rate", "5k"}, {"--rate", "10k", "--flows", "7"}, {"--rate", "5k", "--warmup", "200ms", "--payload", "18"}} {
+		res := measure(args...)
+		l := res.Ledger
+		if l.Sent == 0 || l.Replied+l.Late+l.SelfLost < l.Sent || l.Stray+l.Duplicate+l.Reordered != 0 || res.Latency.Count != l.Replied+l.Late ||
+			!strings.Contains(res.Backend.Mode, "sockets") || res.Latency.Min <= 0 {
+			t.Errorf("%v: ledger %+v, %d latencies, mode %q: want every packet replied to", args, l, res.Latency.Count, res.Backend.Mode)
+		}
+	}
+
+	res := measure("--rate", "1M", "--rcvbuf", "65536")
+	l := res.Ledger
+	if l.SelfLost == 0 || res.Verdict.Valid {
+		t.Errorf("ledger %+v, verdict %+v: want losses of our own, and INVALID", l, res.Verdict)
+	}
+	if missing := l.Lost + l.InFlight; missing != l.SelfLost || l.Replied+l.Late+missing != l.Sent {
+		t.Errorf("%d packets have no reply, the sockets lost %d; ledger %+v", missing, l.SelfLost, l)
+	}
+	t.Logf("%d of %d replies lost by the sockets; %q", l.SelfLost, l.Sent, res.Verdict.Reasons)
+}
