@@ -132,8 +132,8 @@ type QueueServer struct {
 	lanes  map[lane]*order
 	runs   []*running
 	denied uint64
-	heard  int64 // last arrival, ns
-	offset int64 // CLOCK_REALTIME less the target's clock, ns
+	heard  int64          // last arrival, ns
+	clock  clock.Realtime // of receive times
 	serial uint64
 
 	started, closed bool
@@ -361,12 +361,12 @@ func (s *QueueServer) pass(n int) int64 {
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
 	if n > 0 {
-		s.offset = sys.Realtime() - now
+		s.clock.Renew(now, s.cfg.Now)
 	}
 	for i := range n {
 		at := now
 		if stamp := s.mail.Stamp(i); stamp != 0 {
-			at = max(min(stamp-s.offset, now), s.heard)
+			at = max(min(s.clock.Monotonic(stamp), now), s.heard)
 		}
 		s.release(at)
 		s.arrive(i, at)
