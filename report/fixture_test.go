@@ -69,7 +69,7 @@ func precisionOf(r *stats.Result, worth, lagWorth float64) *stats.Precision {
 	p := &stats.Precision{Stationary: &stats.Stationary{Holds: true, Of: "latency",
 		First:  stats.Half{Samples: r.Latency.Count / 2, MeanNS: r.Latency.Mean, P50NS: r.Latency.P50, P99NS: r.Latency.P99},
 		Second: stats.Half{Samples: r.Latency.Count / 2, MeanNS: r.Latency.Mean, P50NS: r.Latency.P50, P99NS: r.Latency.P99},
-		Detail: "from the first half to the second, mean latency +0.0 % and p99 +0.0 %: no change"}}
+		Detail: "latency from the first half to the second: mean +0.0 %, p50 +0.0 %, p99 +0.0 %: no change"}}
 	add := func(of string, q float64, v int64, n uint64, worth float64, open bool) {
 		p.Intervals = append(p.Intervals, stats.Interval{Of: of, Quantile: q, ValueNS: v, LowNS: v * 98 / 100, HighNS: v * 102 / 100, Level: 0.95, Samples: n, Effective: worth, Open: open})
 	}
@@ -135,6 +135,6 @@ func roundsRun() *stats.Result {
 	rounds[2].Latency = histOf(1000, 50e3, 9e9)
 	r := echoRun()
 	r.Rounds, r.Round, r.Config.Rounds, r.Spreads = rounds, 2, 3, stats.SpreadRounds(rounds)
-	r.Precision.Stationary.Holds, r.Precision.Stationary.Detail = false, "from the first half to the second, mean latency +50.0 % and p99 +0.0 %: the mean changed"
+	r.Precision.Stationary.Holds, r.Precision.Stationary.Detail = false, "latency from the first half to the second: mean +50.0 %, p50 +0.0 %, p99 +0.0 %: mean changed"
 	return r
 }

@@ -3,48 +3,57 @@ package stats
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 const (
 	// stationaryBatches is the least number of batches that two halves can be told apart by.
 	stationaryBatches = 10
-	// stationaryLevel is the probability at which a run that did not change is said to have changed, in each of the two tests.
-	stationaryLevel = 0.005
-	// stationaryMean and stationaryP99 are the changes that matter: long runs show ever smaller ones for certain.
-	stationaryMean, stationaryP99 = 0.05, 0.10
+	// stationaryLevel is the probability at which a run that did not change is said to have changed, in each of the three tests.
+	stationaryLevel = 0.01 / 3
+	// stationaryBody and stationaryTail are the changes of mean and p50, and of p99, that matter: long runs show ever smaller ones for certain.
+	stationaryBody, stationaryTail = 0.05, 0.10
 )
 
-// Stationary compares the first half of the batches with the second. Two things must hold for a change: batches scatter too little
-// to explain it (Welch's t on their means, with 1 % of false alarms for both tests together), and it is large enough to matter: 5 % of the
-// mean, or 10 % of the p99, for which the test is of the share of samples above the whole run's p99 (or about it, where many share that value). It is nil with fewer than 10 batches.
+// Stationary compares the first half of the batches with the second: mean, p50 and p99. Two things must hold for a change: batches
+// scatter too little to explain it (Welch's t, with 1 % of false alarms for all three), and it is large enough to matter: 5 % of mean or
+// p50, or 10 % of the p99. For quantiles the test is of the share of samples above the whole run's (or about it, where many share that value):
+// a share is bounded, so that a second half that is wild as well as slow does not hide behind its own scatter, as it may in the mean.
+// It is nil with fewer than 10 batches.
 func (b *Batches) Stationary(of string) *Stationary {
 	n := len(b.list)
 	first, second := b.list[:n/2], b.list[n-n/2:]
 	if min(holding(first), holding(second)) < stationaryBatches/2 {
 		return nil
 	}
-	bucket := together(b.list).bucketNear(0.99)
 	s := &Stationary{Of: of, First: halfOf(first), Second: halfOf(second)}
-	mean, hidden := welch(clustersOf(first, sumOf), clustersOf(second, sumOf))
-	above := func(x *batch) float64 { return float64(x.count - x.atMost(bucket)) }
-	tail, _ := welch(clustersOf(first, above), clustersOf(second, above))
-	moved, stretched := change(s.First.MeanNS, s.Second.MeanNS), change(float64(s.First.P99NS), float64(s.Second.P99NS))
-	drift := mean < stationaryLevel && math.Abs(moved) >= stationaryMean
-	longer := tail < stationaryLevel && math.Abs(stretched) >= stationaryP99
-	s.Holds = !drift && !longer
+	whole := together(b.list)
+	above := func(q float64) func(*batch) float64 {
+		bucket := whole.bucketNear(q)
+		return func(x *batch) float64 { return float64(x.count - x.atMost(bucket)) }
+	}
+	var changes, changed []string
+	compare := func(name string, from, to, least float64, part func(*batch) float64) (hidden float64) {
+		p, hidden := welch(clustersOf(first, part), clustersOf(second, part))
+		share := change(from, to)
+		changes = append(changes, fmt.Sprintf("%s %+.1f %%", name, 100*share))
+		if p < stationaryLevel && math.Abs(share) >= least {
+			changed = append(changed, name)
+		}
+		return hidden
+	}
+	hidden := compare("mean", s.First.MeanNS, s.Second.MeanNS, stationaryBody, sumOf)
+	compare("p50", float64(s.First.P50NS), float64(s.Second.P50NS), stationaryBody, above(0.5))
+	compare("p99", float64(s.First.P99NS), float64(s.Second.P99NS), stationaryTail, above(0.99))
 	if s.First.MeanNS > 0 {
 		s.Hides = hidden / s.First.MeanNS
 	}
+	s.Holds = len(changed) == 0
 	says := fmt.Sprintf("no change that matters beyond the scatter within the halves, which hides up to %.1f %% of the mean", 100*s.Hides)
-	switch {
-	case drift && longer:
-		says = "mean and tail changed by more than the scatter within the halves explains"
-	case drift:
-		says = "the mean changed by more than the scatter within the halves explains"
-	case longer:
-		says = "the tail changed by more than the scatter within the halves explains"
+	if !s.Holds {
+		says = strings.Join(changed, " and ") + " changed by more than the scatter within the halves explains"
 	}
-	s.Detail = fmt.Sprintf("from the first half to the second, mean %s %+.1f %% and p99 %+.1f %%: %s", of, 100*moved, 100*stretched, says)
+	s.Detail = fmt.Sprintf("%s from the first half to the second: %s: %s", of, strings.Join(changes, ", "), says)
 	return s
 }
 
