@@ -169,23 +169,17 @@ func two(e *Evidence) stats.Control {
 		f.say("not measured%s", because(e.Two.Why))
 		return f.done()
 	}
-	// All in the same way: two of them with answers of the drain and one without would be no comparison.
-	of := loadOf
-	for i := range e.Two.Parts {
-		if len(e.Two.Parts[i].Timeline) < fine {
-			of = wholeOf
-		}
-	}
-	one := of(e.Run)
+	// With the answers of the drain, in all of them: the two do not begin at the same moment, and parts of runs would be of different times.
+	one := wholeOf(e.Run)
 	var both load
 	kept := true
 	for i := range e.Two.Parts {
-		l := of(&e.Two.Parts[i])
+		l := wholeOf(&e.Two.Parts[i])
 		both.asked, both.sent, both.answered = both.asked+l.asked, both.sent+l.sent, both.answered+l.answered
 		kept = kept && l.kept && e.Two.Parts[i].Ledger.SelfLost == 0
 	}
 	ratio := one.ratio(both)
-	says := fmt.Sprintf("two generators sent %s and got %s answered, one sent %s and got %s (%.2f times)", stats.FormatPPS(both.sent), stats.FormatPPS(both.answered),
+	says := fmt.Sprintf("two generators sent %s and got %s answered, one sent %s and got %s (%.2f times, answers of the drain included)", stats.FormatPPS(both.sent), stats.FormatPPS(both.answered),
 		stats.FormatPPS(one.sent), stats.FormatPPS(one.answered), ratio)
 	switch {
 	case one.full() && ratio >= doubles:

@@ -98,7 +98,7 @@ func gate(f *finding, e *Evidence) {
 	r := e.Run
 	again := ""
 	if e.Attempts > 1 {
-		again = fmt.Sprintf(" (attempt %d; those before were INVALID)", e.Attempts)
+		again = fmt.Sprintf(" (in attempt %d; before, it was INVALID)", e.Attempts)
 	}
 	if r.Verdict.Valid {
 		f.decide(stats.PointsNeither, "the run was VALID%s: %s sent of %s asked, lag p99.9 %s, busiest worker %s of its time", again, stats.FormatPPS(r.Rate.AchievedPPS),
@@ -106,7 +106,7 @@ func gate(f *finding, e *Evidence) {
 		return
 	}
 	if e.Attempts > 1 {
-		again = fmt.Sprintf(", as in %d attempts before", e.Attempts-1)
+		again = fmt.Sprintf(" in all %d attempts", e.Attempts)
 	}
 	for i, reason := range r.Verdict.Reasons {
 		at := stats.PointsGenerator
