@@ -34,15 +34,9 @@ func HTMLLadder(w io.Writer, l *stats.Ladder) error {
 	return d.write(w)
 }
 
-// ladderBanner has the words of the text report.
+// ladderBanner has the words of the text report. It is red where the limit of the target is not known.
 func ladderBanner(l *stats.Ladder) banner {
-	b := banner{Word: "FOUND", Sentence: l.Knee.Detail, Warnings: l.Verdict.Warnings}
-	switch {
-	case !l.Verdict.Valid:
-		b.Word, b.Bad = "NOT FOUND", true
-	case l.Knee.Because == stats.KneeTop:
-		b.Word = "HELD"
-	}
+	b := banner{Word: kneeWord(l), Sentence: l.Knee.Detail, Warnings: l.Verdict.Warnings, Bad: !l.Verdict.Valid}
 	for _, r := range l.Verdict.Reasons {
 		if r.Detail != l.Knee.Detail {
 			b.Reasons = append(b.Reasons, r)
@@ -136,7 +130,7 @@ func (f *picture) outcomeKeys(l *stats.Ladder) {
 		outcomes []string
 	}{{key{Name: "held", Ink: inkMain, Shape: "dot"}, []string{stats.OutcomeHeld}},
 		{key{Name: "target behind, or SLO missed", Ink: inkMain, Shape: "ring"}, []string{stats.OutcomeSaturated, stats.OutcomeSLO}},
-		{key{Name: "VOID: the generator's figures, not the target's", Ink: inkBad, Shape: "cross"}, []string{stats.OutcomeVoid}}} {
+		{key{Name: "void, INVALID: the generator's figures, not the target's", Ink: inkBad, Shape: "cross"}, []string{stats.OutcomeVoid}}} {
 		if slices.ContainsFunc(l.Steps, func(s stats.Step) bool { return slices.Contains(k.outcomes, s.Outcome) }) {
 			f.keys = append(f.keys, k.key)
 		}

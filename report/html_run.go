@@ -100,11 +100,10 @@ func confidence(r *stats.Result, of string, quantile float64) []string {
 	}
 	for _, i := range r.Precision.Intervals {
 		if i.Of == of && i.Quantile == quantile {
-			high := "to " + stats.FormatNS(i.HighNS)
 			if i.Open {
-				high = "up"
+				return []string{fmt.Sprintf("%.0f %%: above %s", i.Level*100, stats.FormatNS(i.LowNS))}
 			}
-			return []string{fmt.Sprintf("%.0f %%: %s %s", i.Level*100, stats.FormatNS(i.LowNS), high)}
+			return []string{fmt.Sprintf("%.0f %%: %s to %s", i.Level*100, stats.FormatNS(i.LowNS), stats.FormatNS(i.HighNS))}
 		}
 	}
 	return nil

@@ -107,8 +107,8 @@ func TestHTMLSays(t *testing.T) {
 		{"other hosts are compared, and it is said", "compare", []string{"of different hosts, lab1 and lab2", "io_uring"}, nil},
 		{"sides that are INVALID are named", "compare-invalid", []string{"INVALID A", "INVALID</p>"}, nil},
 		{"the same twice", "compare-same", []string{"Nothing: all settings are the same."}, nil},
-		{"a ladder: its sentence, the knee, void steps", "ladder", []string{">FOUND<", "target saturated at 3.20 kpps", "knee, 3.20 kpps", "VOID"}, nil},
-		{"a ladder in which nothing held", "ladder-void", []string{">NOT FOUND<", "not one step held"}, nil},
+		{"a ladder: its sentence, the knee, void steps", "ladder", []string{">TARGET<", "target saturated at 3.20 kpps", "knee, 3.20 kpps", "void, INVALID"}, nil},
+		{"a ladder in which nothing held", "ladder-void", []string{">NOTHING<", "not one step held"}, nil},
 		{"a proof", "prove", []string{">TARGET<", "two generators got 50.1", "points at the target"}, nil},
 		{"a proof of nothing", "prove-empty", []string{"CANNOT TELL"}, nil},
 	} {
