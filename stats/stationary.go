@@ -36,7 +36,7 @@ func (b *Batches) Stationary(of string) *Stationary {
 	compare := func(name string, from, to, least float64, part func(*batch) float64) (hidden float64) {
 		p, hidden := welch(clustersOf(first, part), clustersOf(second, part))
 		share := change(from, to)
-		changes = append(changes, fmt.Sprintf("%s %+.1f %%", name, 100*share))
+		changes = append(changes, name+" "+changeText(share))
 		if p < stationaryLevel && math.Abs(share) >= least {
 			changed = append(changed, name)
 		}
@@ -63,6 +63,14 @@ func change(a, b float64) float64 {
 		return 0
 	}
 	return b/a - 1
+}
+
+// changeText writes a change: "+3.4 %", "12.6 times".
+func changeText(share float64) string {
+	if share >= 9 {
+		return fmt.Sprintf("%.3g times", 1+share)
+	}
+	return fmt.Sprintf("%+.1f %%", 100*share)
 }
 
 func sumOf(x *batch) float64 { return x.sum }

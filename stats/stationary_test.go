@@ -129,6 +129,11 @@ func TestStationaryWords(t *testing.T) {
 			t.Errorf("1000 and then %d: %+v", level, s)
 		}
 	}
+	for share, want := range map[float64]string{-0.5: "-50.0 %", 0.034: "+3.4 %", 8.9: "+890.0 %", 11.6: "12.6 times"} {
+		if got := changeText(share); got != want {
+			t.Errorf("%v: %q, want %q", share, got, want)
+		}
+	}
 	// A middle batch belongs to neither half.
 	b = &Batches{}
 	for i := range 11 {
