@@ -4,8 +4,10 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"blast/internal/testnet"
 	"blast/internal/testskip"
@@ -55,4 +57,47 @@ func TestKernelReceiveSocket(t *testing.T) {
 		t.Errorf("%d packets have no reply, the sockets lost %d; ledger %+v", missing, l.SelfLost, l)
 	}
 	t.Logf("%d of %d replies lost by the sockets; %q", l.SelfLost, l.Sent, res.Verdict.Reasons)
+}
+
+// TestRatioReceivers holds the receiver inside the kernel against sockets, the rest of the run being the same: the highest rate of a VALID run with
+// each, of rates that double.
+func TestRatioReceivers(t *testing.T) {
+	if os.Getenv("BLAST_BENCH") == "" {
+		testskip.Skip(t, "bench", "compares speeds side by side", "make bench")
+	}
+	p := testnet.NewPair(t, testnet.Config{})
+	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4715")
+	var server *target
+	p.Right.Do(func() {
+		var err error
+		if server, err = newTarget(os.Getenv(binaryVariable), "--xdp", "--listen", at); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(server.kill)
+	highest := map[string]int{}
+	for _, receive := range []string{"socket", "xdp"} {
+		for rate, failed := 25, 0; rate <= 1600 && failed < 2; rate *= 2 {
+			var res *stats.Result
+			for attempt := 0; attempt < 4 && (res == nil || !res.Verdict.Valid); attempt++ {
+				res = in(t, p, nil, "udp", at, "--backend", "xdp_live", "--receive", receive, "--rate", strconv.Itoa(rate)+"k", "--duration", "3s", "--format", "json").end().result(t)
+			}
+			var codes []string
+			for _, r := range res.Verdict.Reasons {
+				codes = append(codes, r.Code)
+			}
+			l := &res.Ledger
+			t.Logf("%s at %d k/s: valid %v %v; sent %d, lost by the receiver %d, latency p50 %v p99 %v p99.9 %v, lag p99.9 %v", receive, rate, res.Verdict.Valid, codes, l.Sent, l.SelfLost,
+				time.Duration(res.Latency.P50), time.Duration(res.Latency.P99), time.Duration(res.Latency.P999), time.Duration(res.Lag.P999))
+			if res.Verdict.Valid {
+				highest[receive], failed = rate, 0
+			} else {
+				failed++
+			}
+		}
+	}
+	t.Logf("highest VALID rates in k/s: %v", highest)
+	if highest["xdp"] == 0 || highest["xdp"] < 2*highest["socket"] {
+		t.Errorf("want the receiver inside the kernel at twice the rate of the sockets at least': %v", highest)
+	}
 }
