@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"blast/engine"
 	"blast/ladder"
 	"blast/pace"
 	"blast/packet"
@@ -313,8 +314,8 @@ func (c *climber) measure(ctx context.Context, pps float64) (*stats.Result, erro
 		return nil, err
 	}
 	res, err := p.round(ctx, 0)
-	if ctx.Err() != nil && res != nil {
-		return res, nil
+	if res != nil && (ctx.Err() != nil || errors.Is(err, engine.ErrNothingSent)) {
+		return res, nil // interrupted, or a step so disturbed that all of it was given up: its verdict says so
 	}
 	return res, err
 }

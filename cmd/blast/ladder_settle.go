@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,7 +46,9 @@ func (c *climber) settle(ctx context.Context) error {
 		case !c.calm.known && c.calm.attempts >= probeTries:
 			return fmt.Errorf("the target does not answer: %d probes of %d packets, and nothing came back within %v; is it up, and does it answer what blast sends (--match for a foreign protocol)? "+
 				"Without replies, --mode oneway finds the generator's limit", probeTries, probePackets, c.flags.timeout)
-		case c.calm.known && time.Since(begun) > c.patience():
+		case time.Since(begun) > c.patience() && !c.calm.known:
+			return fmt.Errorf("not one probe could be sent within %v: something else keeps this machine busy", c.patience())
+		case time.Since(begun) > c.patience():
 			return fmt.Errorf("the target did not become idle within %v: single packets still take longer than twice the %s that they took at first, or get lost",
 				c.patience(), stats.FormatNS(c.calm.idle))
 		}
@@ -69,11 +72,14 @@ func (c *climber) probe(ctx context.Context) (bool, error) {
 	cfg := p.engine
 	cfg.Warmup, cfg.Epoch = nil, p.epoch
 	cfg.Source = func(worker int) engine.Source { return p.source(worker, cfg.Epoch) }
-	c.calm.attempts++
 	res, err := p.execute(ctx, cfg)
-	if res == nil || err != nil {
+	switch {
+	case errors.Is(err, engine.ErrNothingSent): // a stall of this machine as long as the probe
+		return false, nil
+	case res == nil || err != nil:
 		return false, err
 	}
+	c.calm.attempts++
 	l := &res.Ledger
 	if 2*(l.Replied+l.Late) <= l.Sent {
 		return false, nil
