@@ -148,7 +148,7 @@ func logTicks(low, high float64, room int) []plot.Tick {
 // nineTicks labels 0, 50 and then each further nine, every further one where they are too many.
 func nineTicks(_, high float64, room int) []plot.Tick {
 	nines := int(math.Floor(math.Log10(high) + 1e-9))
-	every := max(1, int(math.Ceil(float64(nines+2)/float64(max(room, 2)))))
+	every := max(1, int(math.Ceil(0.6*float64(nines+1)/float64(max(room, 2))))) // most of them are shorter than other labels
 	ticks := []plot.Tick{{Value: 1, Label: "0"}}
 	if every == 1 {
 		ticks = append(ticks, plot.Tick{Value: 2, Label: "50"})
