@@ -15,6 +15,9 @@ import (
 // planHost reads the host and looks its calibration up.
 func (f *udpFlags) planHost(p *udpPlan, _ []netip.AddrPort) error {
 	p.host = tuning.Reader{}.Host(p.iface)
+	if version != "" {
+		p.host.Blast = version
+	}
 	p.profile = storedProfile(p.host, os.Stderr)
 	return nil
 }

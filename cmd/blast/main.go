@@ -46,6 +46,9 @@ func usage(err error) error {
 
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
+// version is set by the linker (see build in the Makefile); empty in a build by hand.
+var version string
+
 func main() { os.Exit(run()) }
 
 // run is main with an exit code, for tests that run the command in-process.
@@ -103,6 +106,7 @@ Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid 
 		RunE: func(cmd *cobra.Command, _ []string) error { return printFirst(os.Stdout) },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(quickstartCommand(), calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand(), ladderCommand(), proveCommand())
+	root.AddCommand(quickstartCommand(), calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand(), ladderCommand(), proveCommand(), manCommand())
+	complete(root)
 	return root
 }
