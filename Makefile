@@ -1,7 +1,7 @@
 # One line each: the logic is in Go. No target installs anything, but for vm-test, which installs QEMU where it is missing.
 
 # What make check, and so CI, must not skip (features of internal/testskip). internal/lint keeps this line complete.
-MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns,prometheus,chromium
+MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns,prometheus,chromium,shellcheck
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # One package at a time: tests that measure share the machine with nothing else.
