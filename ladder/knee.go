@@ -21,6 +21,8 @@ const (
 	WarnCollapse  = "collapse"
 	WarnWide      = "wide"
 	WarnOneway    = "oneway"
+	// WarnUnconfirmed is that of a ladder that ended early.
+	WarnUnconfirmed = "unconfirmed"
 )
 
 // conclude names the knee and the verdict.
@@ -137,6 +139,17 @@ func (s *search) cannotTell() {
 	s.invalid(CodeGenerator, "the steps show what disturbs this generator, and nothing of the target")
 }
 
+// least is the step in which an overloaded target did least, nil for none.
+func (s *search) least() *stats.Step {
+	var least *stats.Step
+	for i := range s.out.Steps {
+		if x := &s.out.Steps[i]; x.Outcome == stats.OutcomeSaturated && (least == nil || x.ThroughputPPS < least.ThroughputPPS) {
+			least = x
+		}
+	}
+	return least
+}
+
 // level says how full the generator was.
 func level(x *stats.Step) string {
 	if x == nil {
@@ -172,9 +185,11 @@ func (s *search) warn() {
 	if s.usual < 1 {
 		add(WarnLossy, "%s of the packets are answered at any rate: the ladder looks for where that share falls", stats.FormatPercent(s.usual))
 	}
-	if x := s.last(s.high, stats.OutcomeSaturated); x != nil && s.low > 0 && x.ThroughputPPS < 0.95*s.usual*s.low {
-		add(WarnCollapse, "asked for more than it can do, the target did less: %s at %s asked, after %s had held", stats.FormatPPS(x.ThroughputPPS),
-			stats.FormatPPS(s.high), stats.FormatPPS(s.low))
+	if x := s.least(); x != nil && s.out.Knee.Because == stats.OutcomeSaturated && x.ThroughputPPS < 0.95*s.usual*s.out.Knee.PPS {
+		add(WarnCollapse, "asked for more than it can do, the target does less: %s at %s asked", stats.FormatPPS(x.ThroughputPPS), stats.FormatPPS(x.AskedPPS))
+	}
+	if s.unconfirmed {
+		add(WarnUnconfirmed, "the ladder ended before what gave at %s could be repeated", stats.FormatPPS(s.high))
 	}
 	if s.low > 0 && s.high > s.low*(1+s.Resolution)*1.0001 && !math.IsInf(s.high, 0) {
 		add(WarnWide, "the edge lies between %s and %s, wider than the resolution of %s", stats.FormatPPS(s.low), stats.FormatPPS(s.high), stats.FormatPercent(s.Resolution))

@@ -143,7 +143,7 @@ func TestAnyTarget(t *testing.T) {
 			cfg.To = min(cfg.From*rapid.Float64Range(1, 8).Draw(t, "to"), ladder.MaxRate)
 		}
 		if cfg.Check() != nil {
-			t.Skip("not a ladder")
+			return // not a ladder
 		}
 		l, err := ladder.Run(t.Context(), cfg)
 		if err != nil {
@@ -205,6 +205,25 @@ func TestInterrupted(t *testing.T) {
 	if err != nil || l.Interrupted != "interrupt" || len(l.Steps) != 2 || l.Knee.HeldPPS != 2000 || l.Verdict.Valid {
 		t.Errorf("%v: %+v", err, l)
 	}
+}
+
+// TestUnconfirmed: a target that dies of a step leaves its knee behind, said to rest on one step.
+func TestUnconfirmed(t *testing.T) {
+	s := simulated{capacity: 3000}
+	over := false
+	l, err := ladder.Run(t.Context(), ladder.Config{From: 1000, Factor: 2, Run: func(ctx context.Context, pps float64) (*stats.Result, error) {
+		over = over || pps > 3000
+		return s.run(ctx, pps)
+	}, Settle: func(context.Context) error {
+		if over {
+			return errors.New("silent")
+		}
+		return nil
+	}})
+	if err == nil || l.Knee.Because != stats.OutcomeSaturated || l.Knee.HeldPPS != 2000 || l.Knee.BreaksPPS != 4000 || !hasWarning(l, ladder.WarnUnconfirmed) {
+		t.Errorf("%v: %+v, warnings %v", err, l.Knee, l.Verdict.Warnings)
+	}
+	within(t, "knee", l.Knee.PPS, 3000, 0.03)
 }
 
 // TestErrors: a step that fails, or a target that does not become idle, ends the ladder with what there is.

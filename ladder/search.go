@@ -40,6 +40,8 @@ type search struct {
 	// low is the highest rate that held and high the lowest that did not, 0 = none; because is the outcome at high.
 	low, high float64
 	because   string
+	// unconfirmed says that the ladder ended before high could be repeated.
+	unconfirmed bool
 	// usual is the share of packets that is answered at any rate: below 1 on a path that loses some whatever the load.
 	usual float64
 	// skipped are rates where only interruptions from outside were seen; they prove nothing, not even that the generator is full.
@@ -105,6 +107,10 @@ func (s *search) ask(ctx context.Context, pps float64, phase string) (clear bool
 	for try := 1; ; try++ {
 		step, err := s.step(ctx, pps, phase, try)
 		if err != nil {
+			if bad > held { // better than nothing, and said
+				s.broke(pps, badOutcome(slo))
+				s.unconfirmed = true
+			}
 			return false, err
 		}
 		switch step.Outcome {
@@ -124,7 +130,7 @@ func (s *search) ask(ctx context.Context, pps float64, phase string) (clear bool
 			s.low = pps
 			return true, nil
 		case bad == 2 || last && bad > 0:
-			s.broke(pps, map[bool]string{true: stats.OutcomeSLO, false: stats.OutcomeSaturated}[slo > 0])
+			s.broke(pps, badOutcome(slo))
 			return true, nil
 		case bad == 0 && (last || void >= patience(&step.Result)):
 			if disturbed(&step.Result) {
@@ -136,6 +142,14 @@ func (s *search) ask(ctx context.Context, pps float64, phase string) (clear bool
 		}
 		s.repeats--
 	}
+}
+
+// badOutcome is that of a rate whose VALID steps did not hold, so many of them for an SLO alone. Where they differ the target kept up once.
+func badOutcome(slo int) string {
+	if slo > 0 {
+		return stats.OutcomeSLO
+	}
+	return stats.OutcomeSaturated
 }
 
 // patience is how many void steps show that a rate is one, by the reasons of the last: interruptions from outside may be bad luck, a rate

@@ -314,6 +314,9 @@ func (c *climber) measure(ctx context.Context, pps float64) (*stats.Result, erro
 		return nil, err
 	}
 	res, err := p.round(ctx, 0)
+	if res != nil {
+		c.left(res)
+	}
 	if res != nil && (ctx.Err() != nil || errors.Is(err, engine.ErrNothingSent)) {
 		return res, nil // interrupted, or a step so disturbed that all of it was given up: its verdict says so
 	}

@@ -15,6 +15,7 @@ type calm struct {
 	known    bool
 	idle     int64 // median latency of a probe, ns
 	attempts int
+	backlog  time.Duration // that the last step may have left, at the pace of its replies
 }
 
 const (
@@ -23,6 +24,8 @@ const (
 	// probeTries bounds the probes of a target that never answered.
 	probeTries = 3
 	probePause = 50 * time.Millisecond
+	// longestWait bounds the wait for a queue to empty.
+	longestWait = 10 * time.Minute
 	// probeSlack is how much slower than idle a target may answer and still count as idle, beside twice as slow.
 	probeSlack = 2 * time.Millisecond
 )
@@ -58,8 +61,19 @@ func (c *climber) settle(ctx context.Context) error {
 	}
 }
 
-// patience bounds the wait for an idle target: a queue that a step filled at several times what the target can do empties in as many steps.
-func (c *climber) patience() time.Duration { return 3*c.flags.step + 5*time.Second }
+// patience bounds the wait for an idle target: three steps and some, or half as long again as what was unanswered takes at the pace of the
+// last step, for at most longestWait.
+func (c *climber) patience() time.Duration {
+	return max(3*c.flags.step+5*time.Second, min(c.calm.backlog+c.calm.backlog/2, longestWait))
+}
+
+// left notes what a step may have left in the target's queue.
+func (c *climber) left(r *stats.Result) {
+	c.calm.backlog = 0
+	if r.Rate.RepliedPPS > 0 {
+		c.calm.backlog = time.Duration(min(float64(r.Ledger.Lost+r.Ledger.InFlight)/r.Rate.RepliedPPS, longestWait.Seconds()) * float64(time.Second))
+	}
+}
 
 // probe sends a few packets and reports whether they came back as from an idle target.
 func (c *climber) probe(ctx context.Context) (bool, error) {
