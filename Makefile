@@ -1,21 +1,37 @@
-# One line each: the logic is in Go. No target installs anything, but for vm-test, which installs QEMU where it is missing.
+# A line or a few each: the logic is in Go. No target installs anything, but for install, and vm-test, which installs QEMU where it is missing.
 
 # What make check, and so CI, must not skip (features of internal/testskip). internal/lint keeps this line complete.
-MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns,prometheus,chromium,shellcheck
+MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns,prometheus,chromium,bash,groff,shellcheck
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # One package at a time: tests that measure share the machine with nothing else.
 TEST := go test -p 1 -timeout 15m
 
+# Where install puts things; DESTDIR goes before it, for packagers.
+PREFIX ?= /usr/local
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build calibrate test check vet staticcheck cross test-all race kernel-test vm-test lint bench bench-smoke fuzz-smoke generate fmt clean
+.PHONY: help build man install calibrate test check vet staticcheck cross test-all race kernel-test vm-test lint bench bench-smoke fuzz-smoke generate fmt clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 build: ## bin/blast, static
 	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/blast ./cmd/blast
+
+man: build ## the manual pages, in bin/man
+	rm -rf bin/man
+	mkdir -p bin/man
+	bin/blast man bin/man
+
+install: man ## the binary, manual pages and completions below PREFIX (/usr/local)
+	install -D bin/blast '$(DESTDIR)$(PREFIX)/bin/blast'
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/man/man1' bin/man/*.1
+	install -d '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' '$(DESTDIR)$(PREFIX)/share/zsh/site-functions' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
+	bin/blast completion bash >'$(DESTDIR)$(PREFIX)/share/bash-completion/completions/blast'
+	bin/blast completion zsh >'$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_blast'
+	bin/blast completion fish >'$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/blast.fish'
 
 calibrate: build ## measure this machine against itself
 	bin/blast calibrate
