@@ -171,7 +171,11 @@ func definitionFacts(r *stats.Result) []fact {
 		facts = append(facts, fact{l.label, []string{l.text}})
 	}
 	if p := r.Precision; p != nil && p.Stationary != nil {
-		facts = append(facts, fact{"halves", []string{p.Stationary.Detail}})
+		says := "alike: "
+		if !p.Stationary.Holds {
+			says = "NOT ALIKE: "
+		}
+		facts = append(facts, fact{"halves", []string{says + p.Stationary.Detail}})
 	}
 	if l := r.Little; l != nil {
 		facts = append(facts, fact{"Little's law", []string{littleSentence(l)}})
@@ -263,6 +267,7 @@ func roundSection(r *stats.Result) section {
 		return s
 	}
 	s.Lead = fmt.Sprintf("All other figures on this page are of round %d of %d, the %s.", r.Round, len(r.Rounds), stats.MedianRule(r.Config.Mode))
+	bad := !r.Verdict.Valid
 	rounds := &table{Left: 2, Head: []string{"round", "verdict", "sent", "replied", "lost", "latency p50", "p99", "p99.9", "max", "lag p99.9"}}
 	for i := range r.Rounds {
 		x := &r.Rounds[i]
@@ -271,7 +276,7 @@ func roundSection(r *stats.Result) section {
 			name += " (median)"
 		}
 		if !x.Verdict.Valid {
-			word = strings.Join(reasonCodes(x.Verdict.Reasons), ", ")
+			word, bad = strings.Join(reasonCodes(x.Verdict.Reasons), ", "), true
 		}
 		rounds.Rows = append(rounds.Rows, row{Invalid: !x.Verdict.Valid, Cells: []string{name, word, stats.FormatPPS(x.Rate.AchievedPPS), stats.FormatPPS(x.Rate.RepliedPPS),
 			stats.FormatCount(x.Ledger.Lost), stats.FormatNS(x.Latency.P50), stats.FormatNS(x.Latency.P99), stats.FormatNS(x.Latency.P999), stats.FormatNS(x.Latency.Max),
@@ -282,7 +287,7 @@ func roundSection(r *stats.Result) section {
 		spreads := &table{Left: 1, Caption: "Spread over the rounds", Head: []string{"", "median", "least", "most", "(most - least) / median"}}
 		for _, x := range r.Spreads {
 			write := writerOf(x.Name)
-			spreads.Rows = append(spreads.Rows, row{Cells: []string{spreadName(x.Name), write(x.Median), write(x.Min), write(x.Max), stats.FormatPercent(x.Relative)}})
+			spreads.Rows = append(spreads.Rows, row{Invalid: bad && speaks(x.Name), Cells: []string{spreadName(x.Name), write(x.Median), write(x.Min), write(x.Max), stats.FormatPercent(x.Relative)}})
 		}
 		s.Parts = append(s.Parts, part{Table: spreads})
 	}

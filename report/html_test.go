@@ -99,7 +99,7 @@ func TestHTMLSays(t *testing.T) {
 		{"an INVALID run has no headline without that word", "invalid", []string{`<p class="verdict">INVALID</p>`, `<div class="reason"><dt>duty</dt>`}, []string{">VALID<"}},
 		{"no reply at all", "dead", []string{"no reply ever came", "lost counted", "not met"}, []string{"latency (planned to reply)"}},
 		{"one way: lag is the headline, the ledger has one line", "oneway", []string{"lag p99", "as fast as possible", "Nothing is known of packets after they were sent"}, []string{"latency p99", "in flight at the end"}},
-		{"rounds: which one the page is about", "rounds", []string{"round 2 of 3, the median by latency p99", "2 (median)"}, nil},
+		{"rounds: which one the page is about", "rounds", []string{"round 2 of 3, the median by latency p99", "2 (median)", "Spread over the rounds", "NOT ALIKE"}, nil},
 		{"closed model: no rate asked, an estimate is called one", "closed", []string{"as 12 clients can", "AN ESTIMATE"}, []string{"of 0 pps asked"}},
 		{"ended early", "interrupted", []string{"ended early: interrupt"}, nil},
 		{"text of a result is text", "hostile", []string{"&lt;/style&gt;&lt;script&gt;alert(1)", "&lt;img src=x"}, []string{"<script", "<img"}},
