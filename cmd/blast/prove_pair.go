@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/stats"
+	"blast/tuning"
 )
 
 // pair is two generators: processes of this program, as shards of one run, each with the whole rate and half of the CPUs.
@@ -39,21 +40,17 @@ func (v *prover) pair() (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	usable, err := v.reader.CPUs()
+	inv, err := v.reader.Inventory(v.plan.iface)
 	if err != nil {
 		return nil, err
 	}
 	p := &pair{exe: exe}
-	workers := v.plan.config.Workers
-	var lists [2]string
-	if half := len(usable) / 2; half >= workers {
-		for i, set := range [][]int{usable[:half], usable[len(usable)-half:]} {
-			p.cpus[i], lists[i] = set, cpuText(set[len(set)-workers:])
-		}
-	} else {
-		lists[0], lists[1] = "none", "none"
+	workers, choose := v.plan.config.Workers, "none"
+	sets := halves(inv.CPUs)
+	if len(sets[1]) >= workers {
+		p.cpus, choose = sets, "auto" // the best ones of those that it may use
 	}
-	p.shared = v.sharing(len(usable), workers)
+	p.shared = v.sharing(len(sets[0])+len(sets[1]), len(sets[1]), workers)
 	given := []string{"udp"}
 	given = append(given, v.args...)
 	v.cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -69,20 +66,55 @@ func (v *prover) pair() (*pair, error) {
 		given = append(given, "--"+f.Name+"="+f.Value.String())
 	})
 	for i := range p.args {
-		p.args[i] = append(slices.Clone(given), "--duration="+v.flags.duration.String(), "--backend="+v.plan.entry.Name, "--cpus="+lists[i], "--format=json",
+		p.args[i] = append(slices.Clone(given), "--duration="+v.flags.duration.String(), "--backend="+v.plan.entry.Name, "--cpus="+choose, "--format=json",
 			fmt.Sprintf("--shard=%d/2", i), "--run-id="+v.plan.runID)
 	}
 	return p, nil
 }
 
+// halves deals the CPUs that this process may use to two generators: whole physical cores in turn, so that neither slows the other down by
+// its hyperthreads, and as many of each NUMA node to both. A single core is shared out by its CPUs. The first half is never the smaller one.
+func halves(cpus []tuning.CPU) [2][]int {
+	var order []tuning.CPU
+	for _, c := range cpus {
+		if c.Online && c.Allowed {
+			order = append(order, c)
+		}
+	}
+	core := func(c tuning.CPU) int {
+		if len(c.Siblings) == 0 {
+			return c.ID
+		}
+		return slices.Min(c.Siblings)
+	}
+	slices.SortFunc(order, func(a, b tuning.CPU) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(core(a), core(b)), cmp.Compare(a.ID, b.ID))
+	})
+	one := len(order) > 0 && !slices.ContainsFunc(order, func(c tuning.CPU) bool { return core(c) != core(order[0]) })
+	var out [2][]int
+	turn := 1
+	for i, c := range order {
+		if one || i == 0 || core(c) != core(order[i-1]) {
+			turn = 1 - turn
+		}
+		out[turn] = append(out[turn], c.ID)
+	}
+	slices.Sort(out[0])
+	slices.Sort(out[1])
+	if len(out[1]) > len(out[0]) {
+		out[0], out[1] = out[1], out[0]
+	}
+	return out
+}
+
 // sharing says what two generators take from each other on this host.
-func (v *prover) sharing(usable, workers int) string {
+func (v *prover) sharing(usable, half, workers int) string {
 	var parts []string
 	switch {
-	case usable/2 < workers:
+	case half < workers:
 		parts = append(parts, fmt.Sprintf("the two shared %d CPUs, fewer than the workers of both: neither had the room of the first run, and a total that stays is weak evidence", usable))
-	case usable/2 < workers+1:
-		parts = append(parts, fmt.Sprintf("each had %d of the %d CPUs, for sending and receiving on the same: less room than the first run had", usable/2, usable))
+	case half < workers+1:
+		parts = append(parts, fmt.Sprintf("each had %d of the %d CPUs, for sending and receiving on the same: less room than the first run had", half, usable))
 	}
 	if v.local {
 		parts = append(parts, "the target is on this host and competes with both")
@@ -91,14 +123,6 @@ func (v *prover) sharing(usable, workers int) string {
 		parts = append(parts, "--src-port was left out: two processes cannot have the same ports")
 	}
 	return strings.Join(parts, "; ")
-}
-
-func cpuText(cpus []int) string {
-	var out []string
-	for _, c := range cpus {
-		out = append(out, strconv.Itoa(c))
-	}
-	return strings.Join(out, ",")
 }
 
 // run starts both at once and waits for both.

@@ -219,3 +219,28 @@ func TestProveBadAgents(t *testing.T) {
 		}
 	}
 }
+
+// Both halves get whole cores, of every node the same number; what may not be used is nobody's.
+func TestHalves(t *testing.T) {
+	cpu := func(id, node int, siblings ...int) tuning.CPU {
+		return tuning.CPU{ID: id, Online: true, Allowed: true, Node: node, Siblings: siblings}
+	}
+	for _, c := range []struct {
+		why  string
+		cpus []tuning.CPU
+		want [2][]int
+	}{
+		{"two cores", []tuning.CPU{cpu(0, 0, 0), cpu(1, 0, 1)}, [2][]int{{0}, {1}}},
+		{"one core of two hyperthreads", []tuning.CPU{cpu(0, 0, 0, 1), cpu(1, 0, 0, 1)}, [2][]int{{0}, {1}}},
+		{"siblings far apart", []tuning.CPU{cpu(0, 0, 0, 2), cpu(1, 0, 1, 3), cpu(2, 0, 0, 2), cpu(3, 0, 1, 3)}, [2][]int{{0, 2}, {1, 3}}},
+		{"siblings side by side, on two nodes", []tuning.CPU{cpu(0, 0, 0, 1), cpu(1, 0, 0, 1), cpu(2, 0, 2, 3), cpu(3, 0, 2, 3), cpu(4, 1, 4, 5), cpu(5, 1, 4, 5), cpu(6, 1, 6, 7),
+			cpu(7, 1, 6, 7)}, [2][]int{{0, 1, 4, 5}, {2, 3, 6, 7}}},
+		{"three cores, of which one may not be used, and one CPU that is off", []tuning.CPU{cpu(0, 0), {ID: 1, Online: true}, cpu(2, 0), {ID: 3, Allowed: true}}, [2][]int{{0}, {2}}},
+		{"a single CPU", []tuning.CPU{cpu(5, 0)}, [2][]int{{5}, nil}},
+		{"siblings of an odd number of cores: the first half is the larger", []tuning.CPU{cpu(0, 0, 0), cpu(1, 0, 1, 2), cpu(2, 0, 1, 2)}, [2][]int{{1, 2}, {0}}},
+	} {
+		if diff := cmp.Diff(c.want, halves(c.cpus)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.why, diff)
+		}
+	}
+}
