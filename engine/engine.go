@@ -123,7 +123,9 @@ func (c Config) withDefaults() Config {
 			c.Interval *= 2
 		}
 	}
-	c.slice = sliceOf(c.Interval, c.Schedule.Length(), sliceLeast)
+	if c.slice = sliceOf(c.Interval, c.Schedule.Length(), sliceLeast); c.Replies != nil {
+		c.slice = sliceOf(c.Interval, c.Schedule.Length(), sliceOffload)
+	}
 	if c.Clock == nil {
 		c.Clock = clock.NewReal()
 	}

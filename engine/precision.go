@@ -15,7 +15,7 @@ const (
 	slicesWanted = 32
 	// sliceLeast is the shortest slice: a receiver that gets nothing looks at the time every pollWait.
 	sliceLeast = 50 * time.Millisecond
-	// sliceOffload is the shortest slice of plans that run elsewhere: what a late collector can no longer tell apart is one slice.
+	// sliceOffload is the shortest slice of what is recorded elsewhere: what a late collector can no longer tell apart is one slice.
 	sliceOffload = 250 * time.Millisecond
 )
 
