@@ -135,7 +135,8 @@ var cases = []struct {
 	{"only the run itself: nothing says why", func(e *Evidence) { *e = Evidence{AskedPPS: 1000, Run: run(1000, 1000, 333), Own: host(0.1)} }, [5]string{u, n, u, u, u}, u, "no control says why"},
 	{"nothing was run", func(e *Evidence) { *e = Evidence{AskedPPS: 1000, Interrupted: "interrupted"} }, [5]string{u, u, u, u, u}, u, "nothing was measured against the target (interrupted)"},
 	{"interrupted after the run", func(e *Evidence) { e.Interrupted = "interrupted" }, [5]string{n, n, n, n, n}, u, "it ended early (interrupted)"},
-	{"counts that contradict each other are nobody's fault", func(e *Evidence) { e.Run = run(1000, 1000, 1000, verdict.CodeLedger) }, [5]string{n, u, n, n, n}, u, "no control says why"},
+	{"counts that contradict each other are nobody's fault", func(e *Evidence) { e.Run = run(1000, 1000, 1000, verdict.CodeLedger) }, [5]string{n, u, n, n, n}, u, "contradict each other (ledger)"},
+	{"nor are they proof against the target", func(e *Evidence) { slowTarget(e); e.Run = run(1000, 1000, 333, verdict.CodeRange) }, [5]string{n, u, t, t, t}, u, "contradict each other (range)"},
 	{"all came back, but late: the lag is the gate, and two generators that double are no sign", func(e *Evidence) { e.Run = run(1000, 1000, 1000, verdict.CodeLag) }, [5]string{n, g, n, n, n}, g, "lag detail"},
 	{"replies lost in the generator's own receive path", func(e *Evidence) {
 		slowTarget(e)

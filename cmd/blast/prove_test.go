@@ -244,3 +244,52 @@ func TestHalves(t *testing.T) {
 		}
 	}
 }
+
+// An agent beside a server says first where it is, answers, and ends with the server; alone it ends by a signal.
+func TestServeAgent(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		lines []string
+	}{
+		{[]string{"serve", "udp", "--listen", "127.0.0.1:0", "--agent", "127.0.0.1:0"}, []string{"agent 127.0.0.1:", "listening 127.0.0.1:"}},
+		{[]string{"serve", "--agent", "127.0.0.1:0", "--agent-allow", "127.0.0.1/32"}, []string{"agent 127.0.0.1:"}},
+	} {
+		cmd := exec.Command(os.Getenv(binaryVariable), c.args...)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		scan := bufio.NewScanner(out)
+		at := ""
+		for _, want := range c.lines {
+			if !scan.Scan() || !strings.HasPrefix(scan.Text(), want) {
+				t.Fatalf("%v: line %q, want %s", c.args, scan.Text(), want)
+			}
+			if rest, ok := strings.CutPrefix(scan.Text(), "agent "); ok {
+				at, _, _ = strings.Cut(rest, " ")
+			}
+		}
+		client, err := agent.NewClient(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := client.Ask(t.Context())
+		client.Close()
+		if err != nil || len(r.Sample.CPUs) == 0 || r.Noop.String() != at {
+			t.Errorf("%v: %+v, %v", c.args, r, err)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		for scan.Scan() {
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v: %v", c.args, err)
+		}
+	}
+}
