@@ -82,7 +82,7 @@ func ladderHeadlines(l *stats.Ladder) []headlineFigure {
 		if s.Outcome == stats.OutcomeVoid {
 			void++
 		}
-		if s.Outcome == stats.OutcomeHeld && (best == nil || s.AskedPPS > best.AskedPPS) {
+		if s.Outcome == stats.OutcomeHeld && s.AskedPPS == k.HeldPPS { // a higher rate may have held once, and not again
 			best = s
 		}
 	}
