@@ -51,11 +51,13 @@ func manual(cmd *cobra.Command) string {
 	name := manualName(cmd)
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"blast %s\" \"blast manual\"\n.nh\n.ad l\n", roff(strings.ToUpper(name)), roff(version))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n.SH SYNOPSIS\n\\fB%s\\fR", roff(name), roffLine(cmd.Short), roff(cmd.CommandPath()))
-	if rest := strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath()); rest != "" {
+	if rest := strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath()); len(available(cmd)) > 0 {
+		b.WriteString(" COMMAND")
+	} else {
 		b.WriteString(roff(rest))
-	}
-	if cmd.HasAvailableLocalFlags() && !strings.Contains(cmd.UseLine(), "[flags]") {
-		b.WriteString(" [flags]")
+		if !strings.Contains(rest, "[flags]") {
+			b.WriteString(" [flags]")
+		}
 	}
 	b.WriteString("\n.SH DESCRIPTION\n")
 	long := cmd.Long
@@ -91,14 +93,18 @@ func available(cmd *cobra.Command) (list []*cobra.Command) {
 func manualEnd(cmd *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(".SH EXIT STATUS\n")
-	for _, c := range []struct {
-		code int
-		says string
-	}{
-		{exitOK, "Valid, and every SLO met."}, {exitRun, "Run-time error."}, {exitUsage, "Usage: bad input, or something asked for that cannot work here."},
-		{exitInvalid, "The run ended INVALID: the generator did not keep its plan."}, {exitSLO, "Valid, but an SLO failed."},
-	} {
-		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", c.code, roffLine(c.says))
+	if cmd.HasParent() {
+		b.WriteString("As in \\fBblast\\fR(1), where the description does not say more.\n")
+	} else {
+		for _, c := range []struct {
+			code int
+			says string
+		}{
+			{exitOK, "Valid, and every SLO met."}, {exitRun, "Run-time error."}, {exitUsage, "Usage: bad input, or something asked for that cannot work here."},
+			{exitInvalid, "The run ended INVALID: the generator did not keep its plan."}, {exitSLO, "Valid, but an SLO failed."},
+		} {
+			fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", c.code, roffLine(c.says))
+		}
 	}
 	var others []string
 	if parent := cmd.Parent(); parent != nil {
