@@ -26,6 +26,7 @@ const (
 
 // The codes of warnings.
 const (
+	WarnSilent        = "silent"
 	WarnNoPlan        = "no-plan"
 	WarnMargin        = "margin"
 	WarnNoCalibration = "no-calibration"

@@ -249,6 +249,15 @@ func TestLagTrendFalseAlarms(t *testing.T) {
 	}
 }
 
+// silent makes a run in which nothing was answered.
+func silent(events stats.Events, stray uint64) func(*stats.Result) {
+	return func(r *stats.Result) {
+		l := &r.Ledger
+		l.Lost, l.LostUnknown, l.Replied, l.Late, l.InFlight, l.Stray = l.Sent, l.Sent, 0, 0, 0, stray
+		r.Events, r.Latency, r.Service = events, stats.Histogram{}, stats.Histogram{}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -261,6 +270,14 @@ func TestWarnings(t *testing.T) {
 		{"af_xdp in copy mode", func(r *stats.Result) { r.Backend.Name, r.Backend.Mode = "af_xdp", "copy, generic" }, WarnCopyMode},
 		{"af_xdp with zero-copy", func(r *stats.Result) { r.Backend.Name, r.Backend.ZeroCopy = "af_xdp", true }, ""},
 		{"io_uring that copied all the same", func(r *stats.Result) { r.Events = stats.Events{"copied": 9} }, WarnCopyMode},
+		{"nobody listens", silent(stats.Events{"conn_refused": 9}, 0), WarnSilent},
+		{"no way to the target", silent(stats.Events{"unreachable": 9}, 0), WarnSilent},
+		{"replies that match nothing", silent(nil, 7), WarnSilent},
+		{"no reply at all", silent(nil, 0), WarnSilent},
+		{"one way nobody is to answer", func(r *stats.Result) {
+			silent(nil, 0)(r)
+			r.Config.Mode, r.Ledger.Lost, r.Ledger.LostUnknown = stats.ModeOneway, 0, 0
+		}, ""},
 		{"irqbalance runs", func(r *stats.Result) { r.Host.IRQBalance = true }, WarnIRQBalance},
 		{"governor powersave", func(r *stats.Result) { r.Host.Governor = "powersave" }, WarnGovernor},
 		{"no governor: a virtual machine", func(r *stats.Result) { r.Host.Governor = "none" }, ""},

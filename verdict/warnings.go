@@ -12,6 +12,7 @@ func (j *judge) warning(code, format string, args ...any) {
 
 // warn looks for what makes figures worse or less certain without making them wrong. Each says what to do about it.
 func (j *judge) warn() {
+	j.warnSilent()
 	j.warnPlan()
 	j.warnStationary()
 	j.warnBackend()
@@ -21,6 +22,25 @@ func (j *judge) warn() {
 		j.warning(WarnInterrupted, "the run ended before its plan did (%s): the figures cover %s of %s", j.r.Interrupted,
 			stats.FormatNS(j.r.Rate.ElapsedNS), stats.FormatNS(j.r.Config.DurationNS))
 	}
+}
+
+// warnSilent says it plainly when nobody answered at all: a first run is more often pointed at the wrong port than at a target that
+// loses everything.
+func (j *judge) warnSilent() {
+	l := &j.r.Ledger
+	if j.r.Config.Mode != stats.ModeEcho || l.Sent == 0 || l.Replied+l.Late+l.SelfLost > 0 || l.Lost < l.Sent {
+		return
+	}
+	why := "check the address and port, what is in the way, and whether this target replies at all (--mode oneway is for those that do not)"
+	switch refused, unreachable := j.r.Events["conn_refused"], j.r.Events["unreachable"]; {
+	case refused > 0:
+		why = fmt.Sprintf("nobody listens on that port, its host said so %s times (ICMP port unreachable); start the target first", stats.FormatCount(refused))
+	case unreachable > 0:
+		why = fmt.Sprintf("there is no way to it, somebody on the way said so %s times (ICMP unreachable)", stats.FormatCount(unreachable))
+	case l.Stray > 0:
+		why = fmt.Sprintf("%s packets came that match none that was sent: for a foreign target --match has to name the bytes that it sends back", stats.FormatCount(l.Stray))
+	}
+	j.warning(WarnSilent, "not one of %s packets was answered: %s", stats.FormatCount(l.Sent), why)
 }
 
 func (j *judge) warnPlan() {

@@ -106,6 +106,7 @@ Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid 
 		RunE: func(cmd *cobra.Command, _ []string) error { return printFirst(os.Stdout) },
 	}
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(helpCommand())
 	root.AddCommand(quickstartCommand(), calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand(), ladderCommand(), proveCommand(), manCommand())
 	complete(root)
 	return root

@@ -30,6 +30,24 @@ func subcommandOnly(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q for %q: want %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
+// helpCommand is cobra's, but for words that are no commands: those are bad input.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "help on a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return usage(err)
+			}
+			if len(rest) > 0 && found.HasSubCommands() {
+				return subcommandOnly(found, rest)
+			}
+			return found.Help()
+		},
+	}
+}
+
 // noArgs refuses arguments, as bad input.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -80,10 +98,14 @@ func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 	if called := elsewhere(name); called != "" && cmd.Flags().Lookup(called) != nil {
 		return fmt.Errorf("unknown flag: --%s; here it is called --%s", name, called)
 	}
+	var others []string
 	for _, sub := range cmd.Root().Commands() {
 		if sub != cmd && sub.Flags().Lookup(name) != nil {
-			return fmt.Errorf("unknown flag: --%s; %s has it, %s does not", name, sub.CommandPath(), cmd.CommandPath())
+			others = append(others, sub.CommandPath())
 		}
+	}
+	if others != nil {
+		return fmt.Errorf("unknown flag: --%s; it is one of %s, not of %s", name, strings.Join(others, ", "), cmd.CommandPath())
 	}
 	return fmt.Errorf("unknown flag: --%s; all flags: %s -h", name, cmd.CommandPath())
 }
