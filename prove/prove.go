@@ -81,7 +81,7 @@ func conclude(e *Evidence, controls []stats.Control) stats.Conclusion {
 		return unknown("the evidence conflicts: the run was VALID, so one generator sent all that was asked (%s), but %s. A limit for each source or flow, on the way or "+
 			"in the target, looks like this; prove again with more --flows", says, first(g[0]))
 	case len(g) > 0:
-		return stats.Conclusion{Points: stats.PointsGenerator, Detail: fmt.Sprintf("the generator is the wall: %s; %s. Figures taken at this rate measure the generator", says, first(g[0]))}
+		return stats.Conclusion{Points: stats.PointsGenerator, Detail: fmt.Sprintf("the generator is the wall%s: %s; %s. Figures taken at this rate measure the generator", inTime(l), says, first(g[0]))}
 	case len(t) > 0:
 		return stats.Conclusion{Points: stats.PointsTarget, Detail: fmt.Sprintf("the target%s is the wall, at about %s: %s; %s", orPath(e, t), stats.FormatPPS(l.answered), says, first(t[0]))}
 	}
@@ -146,6 +146,14 @@ func doubts(controls []stats.Control) string {
 		return ""
 	}
 	return "; in doubt or unknown: " + strings.Join(names, ", ")
+}
+
+// inTime tells a generator that sent everything, only late, from one that could not send it.
+func inTime(l load) string {
+	if l.full() {
+		return ", in time though not in throughput"
+	}
+	return ""
 }
 
 // orPath widens the target to the path where nothing on the target's host was looked at.

@@ -159,7 +159,7 @@ func (p *pair) one(ctx context.Context, i int) (*stats.Result, error) {
 	err := cmd.Wait()
 	code := cmd.ProcessState.ExitCode()
 	if code != exitOK && code != exitInvalid && code != exitSLO {
-		return nil, fmt.Errorf("%s (%w)", lastLine(stderr.String()), err)
+		return nil, fmt.Errorf("%s (%w)", complaint(stderr.String()), err)
 	}
 	return stats.ReadResult(&stdout)
 }
@@ -188,7 +188,13 @@ func startOn(cmd *exec.Cmd, cpus []int) error {
 	return err
 }
 
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
+// complaint is the error that a blast ended with, without what it says about the way past it.
+func complaint(stderr string) string {
+	says := "it ended without a word"
+	for line := range strings.Lines(stderr) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "blast: "); ok {
+			says = text
+		}
+	}
+	return says
 }
