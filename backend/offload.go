@@ -129,6 +129,9 @@ type OffloadBooks struct {
 	MaxGap        int64
 	// Flush says how long after their stamps the packets left, ns; valid only once Run has returned.
 	Flush Buckets
+	// Gap is between consecutive packets as the device took them, GapError how far that is off the plan's, ns; empty where the offload does not
+	// look at it, which is so for plans that leave no time for it. Valid only once Run has returned.
+	Gap, GapError Buckets
 }
 
 // ReceiverConfig opens an in-kernel receiver, for offloads or for any other backend.

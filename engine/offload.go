@@ -584,7 +584,7 @@ func (r *offloading) result() (*stats.Result, error) {
 	}
 	res.Rate = stats.RateOf(target, traffic, ledger.Replied+ledger.Late, time.Duration(max(last, end)-r.start))
 	res.Lag, res.Latency, res.Service, res.Server = r.lag.Summary(), r.latency.Summary(), r.service.Summary(), r.server.Summary()
-	res.Gap = new(stats.Hist).Summary()
+	err = errors.Join(err, r.departures(res))
 	res.Precision = r.precision(&r.course, &r.latency, &r.lag)
 	if r.Echo {
 		res.Little = &stats.Little{RatePPS: res.Rate.AchievedPPS, LatencyNS: int64(r.latency.Mean()), Unchecked: "the backend executes the plan itself, and its packets in flight are not looked at"}

@@ -32,8 +32,9 @@ type capture struct{ slots, last *ebpf.Map }
 // captureSlots bounds the sequence numbers that are kept.
 const captureSlots = 1 << 16
 
-// openCapture puts itself before the XDP program of an interface, until the test ends or the program's owner takes it off.
-func openCapture(t *testing.T, h *testnet.Host) *capture {
+// openCapture puts itself before the XDP program of an interface, until the program's owner takes it off. attach is the attach type that it was loaded
+// with: a tail call needs the same on both sides.
+func openCapture(t *testing.T, h *testnet.Host, attach ebpf.AttachType) *capture {
 	t.Helper()
 	l, err := h.Netlink.LinkByName(h.Interface)
 	if err != nil {
@@ -52,7 +53,7 @@ func openCapture(t *testing.T, h *testnet.Host) *capture {
 	if err := next.Put(uint32(0), watched); err != nil {
 		t.Fatal(err)
 	}
-	front := newProgram(t, &ebpf.ProgramSpec{Name: "test_capture", Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "GPL", Instructions: c.front(next.FD())})
+	front := newProgram(t, &ebpf.ProgramSpec{Name: "test_capture", Type: ebpf.XDP, AttachType: attach, License: "GPL", Instructions: c.front(next.FD())})
 	polled := newProgram(t, &ebpf.ProgramSpec{Name: "test_polled", Type: ebpf.RawTracepoint, License: "GPL", Instructions: slices.Concat(
 		asm.Instructions{asm.FnKtimeGetNs.Call(), asm.Mov.Reg(asm.R7, asm.R0)}, c.finish(), asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()})})
 	traced, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "napi_poll", Program: polled})
@@ -215,7 +216,7 @@ func TestKernelReceiveCaptured(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var seen *capture
 			c.plan.echo, c.plan.tell = true, backend.ReplyFresh
-			c.plan.opened = func() { seen = openCapture(t, pair.Left) }
+			c.plan.opened = func() { seen = openCapture(t, pair.Left, ebpf.AttachXDP) }
 			o := execute(t, pair, c.plan)
 			if o.err != nil {
 				t.Fatal(o.err)

@@ -65,6 +65,7 @@ func (w *worker) prepare(cfg *backend.OffloadConfig, ways *ways) error {
 	w.config = live.SenderConfig{
 		Times: nil, Slots: cfg.Slots, First: cfg.First, Unpaced: cfg.Unpaced, CatchUp: live.CatchUp(cfg.CatchUp), MaxLag: cfg.MaxLag,
 		Batch: cfg.Batch, Interval: cfg.Interval, Tell: cfg.Tell,
+		Departures: !cfg.Unpaced && cfg.Rate <= departuresMost,
 	}
 	if w.config.Batch == 0 {
 		w.config.Batch = batchFor(cfg.Rate, cfg.Unpaced)

@@ -56,9 +56,13 @@ func (w *worker) Books() (backend.OffloadBooks, error) {
 	if err != nil {
 		return backend.OffloadBooks{}, err
 	}
+	gap, off, err := w.sender.Gaps()
+	if err != nil {
+		return backend.OffloadBooks{}, err
+	}
 	b := backend.OffloadBooks{
 		Next: a.Next, Sent: a.Sent, Dropped: a.Dropped, Skipped: a.Skipped, Ended: a.Ended, Aborted: a.Aborted, LastSent: a.LastSent,
-		Waited: a.Waited, Guard: int64(w.sender.IdleNS()) + 1, Gaps: a.Renewals, Bridged: a.Bridged, MaxGap: a.Gap, Flush: bucketsOf(&flush),
+		Waited: a.Waited, Guard: int64(w.sender.IdleNS()) + 1, Gaps: a.Renewals, Bridged: a.Bridged, MaxGap: a.Gap, Flush: bucketsOf(&flush), Gap: bucketsOf(&gap), GapError: bucketsOf(&off),
 	}
 	b.Refused[backend.CauseDown] = a.Gone
 	if a.Failed > 0 {

@@ -145,7 +145,7 @@ func (s *Sender) loadRelief() error {
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
 		sendMapDevices: o.Devices, sendMapFeeds: o.Feeds, sendMapFlows: o.Flows, sendMapInstances: o.Instances, sendMapLags: o.Lags,
 		sendMapOrders: o.Orders, sendMapSegments: o.Segments, sendMapStates: o.States, sendMapTimes: o.Times,
-		sendMapQueues: o.Queues, sendMapUnsents: o.Unsents,
+		sendMapQueues: o.Queues, sendMapUnsents: o.Unsents, sendMapGaps: o.Gaps,
 	}})
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)

@@ -51,11 +51,14 @@ type sendOrder struct {
 }
 
 type sendQueue struct {
-	_      structs.HostLayout
-	Put    uint64
-	Got    uint64
-	Slots  [512]uint64
-	Untold uint64
+	_           structs.HostLayout
+	Put         uint64
+	Got         uint64
+	Slots       [512]uint64
+	Planned     [512]int64
+	Left        int64
+	LeftPlanned int64
+	Untold      uint64
 }
 
 type sendSegment struct {
@@ -127,6 +130,7 @@ const (
 	sendMapDevices      = "devices"
 	sendMapFeeds        = "feeds"
 	sendMapFlows        = "flows"
+	sendMapGaps         = "gaps"
 	sendMapInstances    = "instances"
 	sendMapLags         = "lags"
 	sendMapOrders       = "orders"
@@ -139,6 +143,7 @@ const (
 	sendProgSend        = "send"
 	sendProgTransmitted = "transmitted"
 	sendVarCATCH_UP     = "CATCH_UP"
+	sendVarDEPARTURES   = "DEPARTURES"
 	sendVarFLOWS        = "FLOWS"
 	sendVarHEADER       = "HEADER"
 	sendVarMAX_LAG      = "MAX_LAG"
@@ -205,6 +210,7 @@ type sendMapSpecs struct {
 	Devices   *ebpf.MapSpec `ebpf:"devices"`
 	Feeds     *ebpf.MapSpec `ebpf:"feeds"`
 	Flows     *ebpf.MapSpec `ebpf:"flows"`
+	Gaps      *ebpf.MapSpec `ebpf:"gaps"`
 	Instances *ebpf.MapSpec `ebpf:"instances"`
 	Lags      *ebpf.MapSpec `ebpf:"lags"`
 	Orders    *ebpf.MapSpec `ebpf:"orders"`
@@ -220,6 +226,7 @@ type sendMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendVariableSpecs struct {
 	CATCH_UP   *ebpf.VariableSpec `ebpf:"CATCH_UP"`
+	DEPARTURES *ebpf.VariableSpec `ebpf:"DEPARTURES"`
 	FLOWS      *ebpf.VariableSpec `ebpf:"FLOWS"`
 	HEADER     *ebpf.VariableSpec `ebpf:"HEADER"`
 	MAX_LAG    *ebpf.VariableSpec `ebpf:"MAX_LAG"`
@@ -255,6 +262,7 @@ type sendMaps struct {
 	Devices   *ebpf.Map `ebpf:"devices"`
 	Feeds     *ebpf.Map `ebpf:"feeds"`
 	Flows     *ebpf.Map `ebpf:"flows"`
+	Gaps      *ebpf.Map `ebpf:"gaps"`
 	Instances *ebpf.Map `ebpf:"instances"`
 	Lags      *ebpf.Map `ebpf:"lags"`
 	Orders    *ebpf.Map `ebpf:"orders"`
@@ -270,6 +278,7 @@ func (m *sendMaps) Close() error {
 		m.Devices,
 		m.Feeds,
 		m.Flows,
+		m.Gaps,
 		m.Instances,
 		m.Lags,
 		m.Orders,
@@ -286,6 +295,7 @@ func (m *sendMaps) Close() error {
 // It can be passed to loadSendObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendVariables struct {
 	CATCH_UP   *ebpf.Variable `ebpf:"CATCH_UP"`
+	DEPARTURES *ebpf.Variable `ebpf:"DEPARTURES"`
 	FLOWS      *ebpf.Variable `ebpf:"FLOWS"`
 	HEADER     *ebpf.Variable `ebpf:"HEADER"`
 	MAX_LAG    *ebpf.Variable `ebpf:"MAX_LAG"`

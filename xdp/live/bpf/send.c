@@ -25,7 +25,8 @@ volatile const u32 TIMES_MASK = 0;
 volatile const u32 UNPACED = 0;
 volatile const u32 CATCH_UP = BURST;
 volatile const s64 MAX_LAG = 1000000;
-volatile const u32 TELL = 0; /* measured slots that are not sent are told one by one */
+volatile const u32 TELL = 0;       /* measured slots that are not sent are told one by one */
+volatile const u32 DEPARTURES = 0; /* the times at which the device takes frames are compared with the plan */
 
 /* segment is pace.Segment: instants of each slots, quot + rem/den ns apart. */
 struct segment {
@@ -175,12 +176,25 @@ struct {
 
 #define REDIRECTED 512 /* more than a batch */
 
-/* queue holds the slots of the frames that were redirected and not yet told by the tracepoints, oldest first. Used with TELL only. */
+/* queue holds the slots of the frames that were redirected and not yet told by the tracepoints, oldest first. Used with TELL or
+ * DEPARTURES only. */
 struct queue {
 	u64 put, got;
 	u64 slots[REDIRECTED];
-	u64 untold; /* slots not sent for which the ring had no room */
+	s64 planned[REDIRECTED];
+	s64 left, left_planned; /* when the last measured frame was taken, 0 = none yet, and its planned time */
+	u64 untold;             /* slots not sent for which the ring had no room */
 };
+
+enum { GAP, GAP_ERROR };
+
+/* Gaps between consecutive frames as the device took them, and how far they are off the plan's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct histogram);
+} gaps SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -194,16 +208,16 @@ struct {
 	__uint(max_entries, 4096);
 } unsents SEC(".maps"); /* slots, read by user space now and then */
 
-/* queue is 0 when nobody wants to be told. */
+/* queue is 0 when nobody needs it. */
 INLINE struct queue *queue(void)
 {
 	u32 zero = 0;
-	return TELL ? bpf_map_lookup_elem(&queues, &zero) : 0;
+	return TELL || DEPARTURES ? bpf_map_lookup_elem(&queues, &zero) : 0;
 }
 
 INLINE void tell(struct state *s, struct queue *q, u64 slot)
 {
-	if (slot >= s->first && bpf_ringbuf_output(&unsents, &slot, sizeof(slot), BPF_RB_NO_WAKEUP))
+	if (TELL && slot >= s->first && bpf_ringbuf_output(&unsents, &slot, sizeof(slot), BPF_RB_NO_WAKEUP))
 		q->untold++;
 }
 
@@ -496,8 +510,10 @@ SEC("xdp") int send(struct xdp_md *ctx)
 		if (!s->unflushed)
 			s->unflushed = now;
 		struct queue *q = queue();
-		if (q)
+		if (q) {
+			q->planned[q->put & (REDIRECTED - 1)] = planned;
 			q->slots[q->put++ & (REDIRECTED - 1)] = s->seq;
+		}
 	} else { /* the device is gone */
 		s->refused++;
 		unsent(s);
@@ -517,14 +533,41 @@ INLINE struct state *mine(void)
 
 INLINE void settle(struct state *s, u64 n) { s->pending -= n < s->pending ? n : s->pending; }
 
-/* sort tells which frames of a bulk were not taken: the kernel frees those behind the last one that was (bq_xmit_all, Linux 5.13). */
+#define BULK 64 /* more than a bulk: DEV_MAP_BULK_SIZE is 16 */
+
+/* depart compares the time of a frame that the device has taken with the plan. */
+INLINE void depart(struct state *s, struct queue *q, s64 now)
+{
+	u32 at = q->got & (REDIRECTED - 1), gap_key = GAP, error_key = GAP_ERROR;
+	if (q->slots[at] < s->first)
+		return;
+	s64 gap = now - q->left, off = gap - (q->planned[at] - q->left_planned);
+	struct histogram *gap_hist = bpf_map_lookup_elem(&gaps, &gap_key), *error_hist = bpf_map_lookup_elem(&gaps, &error_key);
+	if (q->left && gap_hist && error_hist) {
+		record(gap_hist, gap);
+		record(error_hist, off < 0 ? -off : off);
+	}
+	q->left = now;
+	q->left_planned = q->planned[at];
+}
+
+/* sort goes through the frames of a bulk. Those that were not taken are behind those that were, and the kernel frees them (bq_xmit_all, Linux
+ * 5.13). */
 INLINE void sort(struct state *s, u32 sent, u32 drops)
 {
 	struct queue *q = queue();
 	if (!q)
 		return;
-	q->got += sent;
-	for (u32 i = 0; i < 64 && i < drops; i++)
+	if (DEPARTURES) {
+		s64 now = bpf_ktime_get_ns();
+		for (u32 i = 0; i < BULK && i < sent; i++) {
+			depart(s, q, now);
+			q->got++;
+		}
+	} else {
+		q->got += sent;
+	}
+	for (u32 i = 0; i < BULK && i < drops; i++)
 		tell(s, q, q->slots[q->got++ & (REDIRECTED - 1)]);
 }
 
