@@ -480,41 +480,70 @@ func TestKernelPreempted(t *testing.T) {
 	}
 }
 
-// TestKernelOthersGoOn: sockets on the same CPU work while a worker spins there, in the kernel.
+// othersPause is the longest time for which a socket echo on the worker's own CPU may stand still.
+const othersPause = 100 * time.Millisecond
+
+// TestKernelOthersGoOn: a socket echo on the same CPU goes on while a worker spins there, in the kernel: its packets come by softirqs that the worker's
+// batches hold back for some us, and its thread gets its turns.
 func TestKernelOthersGoOn(t *testing.T) {
 	pair := testnet.NewPair(t, testnet.Config{})
 	pair.Right.Count(testnet.CountConfig{Action: testnet.Drop, Port: port})
 	a, b := pair.Left.ListenUDP(netip.AddrPortFrom(pair.Left.IPv4.Addr(), 0)), pair.Right.ListenUDP(netip.AddrPortFrom(pair.Right.IPv4.Addr(), 0))
-	to := b.LocalAddr().(*net.UDPAddr).AddrPort()
-	passed := 0
-	o := execute(t, pair, plan{schedule: constant(t, 500_000, 400*time.Millisecond), length: 400 * time.Millisecond, during: func(begun time.Time) {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			runtime.LockOSThread()
-			if _, err := sys.Pin(runtime.NumCPU() - 1); err != nil {
-				t.Error(err)
-			}
-			buf := make([]byte, 16)
-			for time.Since(begun) < 450*time.Millisecond {
-				_ = b.SetReadDeadline(time.Now().Add(time.Second))
-				if _, err := a.WriteToUDPAddrPort([]byte("hello"), to); err != nil {
+	for attempt := 1; ; attempt++ { // others use the machine too
+		var trips []time.Duration
+		o := execute(t, pair, plan{schedule: constant(t, 500_000, 400*time.Millisecond), length: 400 * time.Millisecond, during: func(begun time.Time) {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				runtime.LockOSThread()
+				if _, err := sys.Pin(runtime.NumCPU() - 1); err != nil {
 					t.Error(err)
-					return
 				}
-				if _, err := b.Read(buf); err != nil {
-					t.Error(err)
-					return
+				for last := time.Now(); time.Since(begun) < 450*time.Millisecond; {
+					if err := echoOnce(a, b); err != nil {
+						t.Error(err)
+						return
+					}
+					now := time.Now()
+					trips, last = append(trips, now.Sub(last)), now
 				}
-				passed++
-			}
-		}()
-		<-done
-	}})
-	if o.err != nil || passed < 20 {
-		t.Errorf("%v; %d datagrams passed beside the worker", o.err, passed)
+			}()
+			<-done
+		}})
+		if o.err != nil || len(trips) < 20 {
+			t.Fatalf("%v; %d round trips beside the worker", o.err, len(trips))
+		}
+		slices.Sort(trips)
+		longest := trips[len(trips)-1]
+		t.Logf("%d round trips beside the worker, p50 %v, longest %v; worker p99 lag %v", len(trips), trips[len(trips)/2], longest, time.Duration(o.lag.Quantile(0.99)))
+		if longest < othersPause {
+			return
+		}
+		if attempt == 6 {
+			t.Fatalf("the echo stood still for %v, want less than %v", longest, othersPause)
+		}
 	}
-	t.Logf("%d datagrams passed; worker p99 lag %d ns", passed, o.lag.Quantile(0.99))
+}
+
+// echoOnce is one round trip from a to b and back, on the calling thread.
+func echoOnce(a, b *net.UDPConn) error {
+	buf := make([]byte, 16)
+	deadline := time.Now().Add(2 * time.Second)
+	err := errors.Join(a.SetReadDeadline(deadline), b.SetReadDeadline(deadline))
+	if err == nil {
+		_, err = a.WriteToUDPAddrPort([]byte("hello"), b.LocalAddr().(*net.UDPAddr).AddrPort())
+	}
+	if err != nil {
+		return err
+	}
+	n, from, err := b.ReadFromUDPAddrPort(buf)
+	if err == nil {
+		_, err = b.WriteToUDPAddrPort(buf[:n], from)
+	}
+	if err == nil {
+		_, err = a.Read(buf)
+	}
+	return err
 }
 
 // TestKernelRefuses names what cannot be done, and the way out.
