@@ -133,6 +133,8 @@ type Limits struct {
 	ZeroCopy bool
 	// Stamps are the transmit stamps that a slot may ask for; none without Config.Stamps.
 	Stamps StampKinds
+	// Arrivals says that Packet.Kernel is set although Stamps may be empty.
+	Arrivals bool
 	// Mode is one line for the report: "connected sockets", "copy, generic", ...
 	Mode string
 	// SendBuffer and ReceiveBuffer are the effective socket buffers in bytes, as the kernel reports them (doubled); 0 where there is none.

@@ -15,7 +15,7 @@ type follower struct {
 	marks   marks
 
 	// Of the sending thread.
-	stamper backend.Stamper
+	stamper backend.Stamper // nil where packets have no stamps on their way out
 	each    uint64 // stamps a packet
 	asked   uint64 // packets that the kernel took
 	came    uint64 // stamps
@@ -56,7 +56,7 @@ func (f *follower) sent(slots []slot, now int64, unpaced bool) {
 // collect takes the stamps that the backend has.
 func (f *follower) collect() {
 	f.since = 0
-	for {
+	for f.stamper != nil {
 		n := f.stamper.TakeStamps(f.stamps[:])
 		f.came += uint64(n)
 		for _, s := range f.stamps[:n] {

@@ -31,7 +31,10 @@ func (r *run) fillTrace(res *stats.Result) {
 
 // source is what makes the stamps of departures.
 func (t *tracing) source() string {
-	if t.left == backend.StampHardware {
+	switch {
+	case t.kinds == 0:
+		return "xdp"
+	case t.left == backend.StampHardware:
 		return "hardware"
 	}
 	return "software"
@@ -60,7 +63,7 @@ func (t *tracing) shape(s *stats.Segments) []part {
 	switch {
 	case !t.kinds.Has(backend.StampSoftware) && !t.kinds.Has(backend.StampHardware):
 		before = before[:1]
-		s.Notes = append(s.Notes, "this send path has no stamps of its own: wire includes the send call and the kernel")
+		s.Notes = append(s.Notes, "this send path has no stamps of its own: the part after lag includes the send call and the kernel")
 	case !t.kinds.Has(backend.StampSched):
 		before = before[:2]
 		s.Notes = append(s.Notes, "no stamp of the packet scheduler: send_call includes the kernel")

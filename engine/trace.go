@@ -85,8 +85,8 @@ var partNames = [numParts]string{stats.SegmentLag, stats.SegmentSendCall, stats.
 // follow sets worker i up to be followed, where the backend grants it. It is called when the worker's share has been opened, on its thread.
 func (r *run) follow(i int) {
 	w, l := r.workers[i], &r.lanes[i]
-	stamper, ok := w.snd.(backend.Stamper)
-	if !ok || l.limits.Stamps == 0 || r.StampEvery == 0 {
+	stamper, _ := w.snd.(backend.Stamper)
+	if l.limits.Stamps == 0 && !l.limits.Arrivals || l.limits.Stamps != 0 && stamper == nil || r.StampEvery == 0 {
 		return
 	}
 	perSecond := r.sampledRate()

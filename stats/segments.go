@@ -29,7 +29,7 @@ type Segments struct {
 	// ResidualNS is the largest difference between a packet's latency and the sum of its parts. It is not 0 where a clock conversion
 	// would make a part negative; then that part is recorded as 0.
 	ResidualNS int64 `json:"residual_ns"`
-	// Stamps says what made them: "software" or "hardware".
+	// Stamps says what made them: "software", "hardware", or "xdp" for arrivals noted by the XDP program and nothing on the way out.
 	Stamps string `json:"stamps"`
 	// SameClock says that the server's clock was found to be ours. Where it is not, OffsetNS is its estimated lead and OffsetErrorNS the bound of
 	// that estimate (both 0 where the server stamps nothing).

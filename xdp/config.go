@@ -42,6 +42,9 @@ type DeviceConfig struct {
 	Receive bool
 	// Ports are the UDP ports whose packets are taken from the kernel; more by [Device.AddPorts].
 	Ports []uint16
+	// Stamp makes the program note in front of each packet that it takes when it saw it, for [Socket.Arrival]. It needs Receive, and a driver
+	// that keeps metadata (generic mode does).
+	Stamp bool
 	// Settle is how long the carrier must be steady after set-up; zero means 1 s for hardware and nothing for virtual interfaces.
 	Settle time.Duration
 	// CarrierWait bounds that wait; zero means 20 s.

@@ -123,7 +123,7 @@ func (d *Device) attach(generic bool) error {
 		return fmt.Errorf("interface %q has an XDP program already: %s; it is not ours to remove: %w", d.facts.name, describe(id), unix.EBUSY)
 	}
 	var err error
-	if d.program, err = loadProgram(d.facts.queues); err != nil {
+	if d.program, err = loadProgram(d.facts.queues, d.cfg.Stamp); err != nil {
 		return err
 	}
 	if err := d.program.setPorts(d.cfg.Ports, true); err != nil {

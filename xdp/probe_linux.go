@@ -25,7 +25,7 @@ func Probe(name string) error {
 	if err := requireCaps("XDP program (for receiving and for zero-copy)", capNetAdmin, capBPF); err != nil {
 		return fmt.Errorf("xdp: %w: %w", err, errors.ErrUnsupported)
 	}
-	p, err := loadProgram(1)
+	p, err := loadProgram(1, false)
 	if err != nil {
 		if errors.Is(err, unix.EPERM) {
 			err = fmt.Errorf("%w; BPF is forbidden here although the capabilities are present (a container's seccomp filter or a lockdown?): %w",

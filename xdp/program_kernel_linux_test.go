@@ -14,7 +14,7 @@ import (
 // TestKernelProgram runs the program on single frames: which it would redirect and which it leaves to the kernel. No socket is in the
 // map, so every frame that matches is counted as unclaimed and passes.
 func TestKernelProgram(t *testing.T) {
-	p, err := loadProgram(1)
+	p, err := loadProgram(1, false)
 	if errors.Is(err, unix.EPERM) {
 		testskip.Skip(t, "xdp", err.Error(), "run as root, or grant CAP_BPF and CAP_NET_ADMIN")
 	}

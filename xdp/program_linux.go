@@ -38,8 +38,8 @@ type program struct {
 	counts *ebpf.Map // per-CPU counters
 }
 
-// loadProgram creates the maps and loads the program.
-func loadProgram(queues int) (*program, error) {
+// loadProgram creates the maps and loads the program; with stamp it notes the time of arrival.
+func loadProgram(queues int, stamp bool) (*program, error) {
 	p := &program{}
 	for _, m := range []struct {
 		at   **ebpf.Map
@@ -57,7 +57,7 @@ func loadProgram(queues int) (*program, error) {
 	var err error
 	p.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "blast_redirect", Type: ebpf.XDP, License: "GPL",
-		Instructions: redirectProgram(p.xsks.FD(), p.ports.FD(), p.counts.FD()),
+		Instructions: redirectProgram(p.xsks.FD(), p.ports.FD(), p.counts.FD(), stamp),
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load XDP program: %w", err), p.close())
@@ -71,11 +71,12 @@ func loadProgram(queues int) (*program, error) {
 //  2. IPv4 that is no fragment, or IPv6 without extension headers, carrying UDP; else pass.
 //  3. Is the destination port in the set? else pass.
 //  4. Does it belong to one queue, and this is another? pass.
-//  5. bpf_redirect_map(xsks, rx_queue_index, XDP_PASS): passes when no socket holds that queue (kernel 5.3).
-//  6. Count which of the two it was.
+//  5. With stamp: put the time in front of it, where the driver has room for metadata; see arrival.
+//  6. bpf_redirect_map(xsks, rx_queue_index, XDP_PASS): passes when no socket holds that queue (kernel 5.3).
+//  7. Count which of the two it was.
 //
 // Registers: R6 context, R7 data, R8 data_end, R9 first the header in hand, then the answer.
-func redirectProgram(xsks, ports, counts int) asm.Instructions {
+func redirectProgram(xsks, ports, counts int, stamp bool) asm.Instructions {
 	insns := findPort()
 	insns = append(insns, lookup(ports, "pass")...)
 	insns = append(insns,
@@ -87,8 +88,14 @@ func redirectProgram(xsks, ports, counts int) asm.Instructions {
 		asm.Add.Imm(asm.R3, portFirstHome),
 		asm.Mov.Imm(asm.R9, xdpPass),
 		asm.JNE.Reg(asm.R1, asm.R3, "unclaimed"),
-
-		asm.LoadMapPtr(asm.R1, xsks).WithSymbol("redirect"),
+		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("redirect"),
+	)
+	if stamp {
+		insns = append(insns, putArrival()...)
+	}
+	insns = append(insns,
+		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word).WithSymbol("unstamped"),
+		asm.LoadMapPtr(asm.R1, xsks),
 		asm.Mov.Imm(asm.R3, xdpPass),
 		asm.FnRedirectMap.Call(),
 		asm.Mov.Reg(asm.R9, asm.R0),
@@ -155,6 +162,31 @@ func findPort() asm.Instructions {
 		asm.JGT.Reg(asm.R2, asm.R8, "pass"),
 		asm.LoadMem(asm.R1, asm.R9, 2, asm.Half), // destination port
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
+	}
+}
+
+// What the program writes in front of a packet: a word that nothing else there is likely to be, and ns of CLOCK_MONOTONIC
+// (bpf_ktime_get_ns), both in the machine's order.
+const (
+	arrivalMagic = 0x626c_6173_7441_7272
+	arrivalBytes = 16
+)
+
+// putArrival is step 5, with the context in R1; it goes on to "unstamped" where there is no room.
+func putArrival() asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R2, -arrivalBytes),
+		asm.FnXdpAdjustMeta.Call(),
+		asm.JNE.Imm(asm.R0, 0, "unstamped"),
+		asm.FnKtimeGetNs.Call(),
+		asm.LoadMem(asm.R7, asm.R6, 0, asm.Word), // xdp_md.data, which moved for all that the verifier knows
+		asm.LoadMem(asm.R8, asm.R6, 8, asm.Word), // xdp_md.data_meta
+		asm.Mov.Reg(asm.R9, asm.R8),
+		asm.Add.Imm(asm.R9, arrivalBytes),
+		asm.JGT.Reg(asm.R9, asm.R7, "unstamped"),
+		asm.LoadImm(asm.R1, arrivalMagic, asm.DWord),
+		asm.StoreMem(asm.R8, 0, asm.R1, asm.DWord),
+		asm.StoreMem(asm.R8, 8, asm.R0, asm.DWord),
 	}
 }
 

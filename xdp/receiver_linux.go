@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 	"syscall"
 
@@ -36,14 +37,16 @@ type receiver struct {
 	fqFlags *atomic.Uint32
 	wake    func() syscall.Errno
 
-	out   [][]byte
-	held  []uint64 // base addresses of what out shows
-	stats ReceiveStats
+	out      [][]byte
+	held     []uint64 // base addresses of what out shows
+	stamped  bool     // the program writes arrivals
+	arrivals []int64  // of what out shows
+	stats    ReceiveStats
 }
 
 func newReceiver(u *umem, limit int) *receiver {
 	return &receiver{mem: u.mem, first: u.rxFirst, frameBytes: uint64(u.frameBytes), owners: make([]owner, u.rxFrames),
-		out: make([][]byte, 0, limit), held: make([]uint64, 0, limit)}
+		out: make([][]byte, 0, limit), held: make([]uint64, 0, limit), arrivals: make([]int64, limit)}
 }
 
 // fill gives every frame to the kernel. It must come before bind: an empty fill ring at activation can wedge a queue (mlx5).
@@ -74,6 +77,20 @@ func (r *receiver) recycle() {
 	r.out = r.out[:0]
 }
 
+// arrival takes the program's note from in front of the packet at an address: ns of CLOCK_MONOTONIC, 0 = none. It is wiped, because the next
+// packet in the frame may have none.
+func (r *receiver) arrival(base, at uint64) int64 {
+	if at-base < arrivalBytes {
+		return 0
+	}
+	note := r.mem[at-arrivalBytes : at]
+	if binary.NativeEndian.Uint64(note) != arrivalMagic {
+		return 0
+	}
+	clear(note[:8])
+	return int64(binary.NativeEndian.Uint64(note[8:]))
+}
+
 // receive is Socket.Receive.
 func (r *receiver) receive(n int) [][]byte {
 	r.recycle()
@@ -94,6 +111,9 @@ func (r *receiver) receive(n int) [][]byte {
 		}
 		r.owners[index] = ownUser
 		r.held = append(r.held, base)
+		if r.stamped {
+			r.arrivals[len(r.out)] = r.arrival(base, d.Addr)
+		}
 		r.out = append(r.out, r.mem[d.Addr:d.Addr+uint64(d.Len):d.Addr+uint64(d.Len)])
 	}
 	if got > 0 {

@@ -73,6 +73,15 @@ func (s *Socket) Receive(n int) [][]byte {
 	return s.recv.receive(n)
 }
 
+// Arrival is when the XDP program saw packet i of the last Receive, in ns of CLOCK_MONOTONIC; 0 without DeviceConfig.Stamp, or where the
+// driver left no room for the note.
+func (s *Socket) Arrival(i int) int64 {
+	if s.recv == nil || !s.recv.stamped {
+		return 0
+	}
+	return s.recv.arrivals[i]
+}
+
 // Recycle gives the packets of the last Receive back before the next one.
 func (s *Socket) Recycle() {
 	if s.recv != nil {
@@ -333,6 +342,7 @@ func (s *Socket) mapTransmit(cfg *SocketConfig) error {
 		return err
 	}
 	s.recv = newReceiver(s.umem, cfg.Batch)
+	s.recv.stamped = s.device.cfg.Stamp
 	recvd := s.recvd
 	s.recv.wake = func() syscall.Errno { return sys.XDPWakeReceive(recvd) }
 	return s.recv.attachReceive(rx, fq, cfg.RxFrames)

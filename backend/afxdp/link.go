@@ -58,6 +58,7 @@ type deviceKey struct {
 	name    string
 	mode    xdp.Mode
 	receive bool
+	stamp   bool // the program notes arrivals
 }
 
 // device is one interface with its XDP program, in use by one or more workers.
@@ -123,7 +124,7 @@ func (h *host) attach(l *link, cfg *backend.Config) error {
 		}
 		l.ways, l.flows = append(l.ways, w), append(l.flows, flow)
 	}
-	key := deviceKey{name: l.ways[0].hop.Interface, receive: cfg.Receive}
+	key := deviceKey{name: l.ways[0].hop.Interface, receive: cfg.Receive, stamp: cfg.Stamps && cfg.Receive}
 	if cfg.ZeroCopy {
 		key.mode = xdp.ZeroCopy
 	}
@@ -166,7 +167,7 @@ func (h *host) find(key wayKey) *way {
 func (h *host) open(key deviceKey) (*device, error) {
 	d := h.devices[key]
 	if d == nil {
-		dev, err := xdp.Open(xdp.DeviceConfig{Interface: key.name, Mode: key.mode, Receive: key.receive})
+		dev, err := xdp.Open(xdp.DeviceConfig{Interface: key.name, Mode: key.mode, Receive: key.receive, Stamp: key.stamp})
 		if err != nil {
 			return nil, err
 		}

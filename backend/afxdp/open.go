@@ -30,7 +30,7 @@ const (
 // they belong to one network namespace.
 func Entry() backend.Entry {
 	h := &host{}
-	return backend.Entry{Name: Name, Open: h.openWorker, Probe: Probe}
+	return backend.Entry{Name: Name, Open: h.openWorker, Probe: Probe, Stamps: true}
 }
 
 // Open implements backend.Open for one worker that has its interface to itself.
@@ -104,6 +104,7 @@ func (h *host) openLink(cfg *backend.Config) (*link, backend.Limits, error) {
 	if err := h.attach(l, cfg); err != nil {
 		return l, limits, err
 	}
+	limits.Arrivals = cfg.Stamps && cfg.Receive
 	err := l.describe(cfg, &limits)
 	if err == nil && cfg.Receive {
 		err = h.steer(l)

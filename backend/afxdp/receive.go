@@ -48,12 +48,16 @@ func (r *Receiver) Poll(wait time.Duration, fn func(*backend.Packet)) (int, erro
 
 // fromRing hands out what the receive ring has.
 func (r *Receiver) fromRing(fn func(*backend.Packet)) (packets int) {
+	asked := int64(0)
+	if r.kernel {
+		asked = r.now()
+	}
 	frames := r.sock.Receive(batch)
 	if len(frames) == 0 {
 		return 0
 	}
 	now, p := r.now(), &r.packet
-	for _, frame := range frames {
+	for i, frame := range frames {
 		if packet.Parse(frame, &r.parsed) != 0 {
 			r.link.strays.Add(1)
 			continue
@@ -68,6 +72,7 @@ func (r *Receiver) fromRing(fn func(*backend.Packet)) (packets int) {
 			continue
 		}
 		p.Payload, p.Flow, p.At, p.Source = r.parsed.Payload, flow, now, peer
+		p.Asked, p.Kernel = asked, r.sock.Arrival(i)
 		fn(p)
 		packets++
 	}
@@ -116,6 +121,7 @@ func (r *Receiver) fromSocket(flow int, fn func(*backend.Packet)) (packets int, 
 			continue
 		}
 		p.Payload, p.Flow, p.At, p.Source = r.buffer[:n:n], flow, r.now(), r.link.socks.Peers[flow]
+		p.Asked, p.Kernel = 0, 0 // no stamp on this way
 		fn(p)
 		packets++
 	}

@@ -19,6 +19,7 @@ type Receiver struct {
 	sock   *xdp.Socket
 	flows  table
 	now    func() int64
+	kernel bool // Packet.Kernel and Packet.Asked are wanted
 	turn   uint // of Poll
 	packet backend.Packet
 	parsed packet.Parsed
@@ -36,7 +37,7 @@ type Receiver struct {
 var _ backend.Receiver = (*Receiver)(nil)
 
 func newReceiver(cfg *backend.Config, l *link) (*Receiver, error) {
-	r := &Receiver{link: l, sock: l.sock, flows: newTable(l), now: cfg.Now, buffer: make([]byte, 1<<16)}
+	r := &Receiver{link: l, sock: l.sock, flows: newTable(l), now: cfg.Now, kernel: cfg.Stamps, buffer: make([]byte, 1<<16)}
 	var err error
 	if r.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
