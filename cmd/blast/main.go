@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,17 +88,20 @@ func interruptible() (context.Context, func()) {
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "blast",
-		Short: "UDP load whose every figure is about the target",
+		Use:     "blast",
+		Version: cmp.Or(version, "devel"), // -v and --version
+		Short:   "UDP load whose every figure is about the target",
 		Long: `blast sends UDP on an exact open-loop schedule and says whether it kept to it. A run that fell behind its own plan is called
 INVALID, with the reasons and the rate that would have passed.
 
   blast quickstart                                  half a minute: what this machine can send, a first run, how to read it
   blast probe                                       what works on this machine, and what would fix the rest
-  blast calibrate                                   what this machine can send, per backend (run this first)
-  blast lab                                         whether its figures are right here: measured against computed
+  blast calibrate                                   what this machine can send, per backend: later runs are judged against it
   blast serve udp --mode echo --listen 127.0.0.1:9000
   blast udp 127.0.0.1:9000 --rate 50k --duration 30s
+  blast ladder 127.0.0.1:9000 --from 10k            the rate at which something gives, and what it is
+  blast prove 127.0.0.1:9000 --rate 50k             a slow target, or a slow generator: the evidence
+  blast lab                                         whether its figures are right here: measured against computed
 
 Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid but an SLO failed.`,
 		SilenceUsage:  true,
@@ -105,6 +109,7 @@ Exit codes: 0 valid and SLOs met, 1 run-time error, 2 usage, 3 INVALID, 4 valid 
 		Args: subcommandOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return printFirst(os.Stdout) },
 	}
+	root.SetVersionTemplate("blast {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(quickstartCommand(), calibrateCommand(), labCommand(), udpCommand(), serveCommand(), probeCommand(), reportCommand(), tuneCommand(), ladderCommand(), proveCommand(), manCommand())
