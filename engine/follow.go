@@ -16,11 +16,11 @@ type follower struct {
 
 	// Of the sending thread.
 	stamper backend.Stamper // nil where packets have no stamps on their way out
-	each    uint64 // stamps a packet
-	asked   uint64 // packets that the kernel took
-	came    uint64 // stamps
-	since   int    // packets since the stamps were last taken
-	looks   int    // of a spinning worker at the backend, since the last packet that asked
+	each    uint64          // stamps a packet
+	asked   uint64          // packets that the kernel took
+	came    uint64          // stamps
+	since   int             // packets since the stamps were last taken
+	looks   int             // of a spinning worker at the backend, since the last packet that asked
 	stamps  [64]backend.Stamp
 }
 

@@ -14,7 +14,13 @@ import (
 // TestKernelProgram runs the program on single frames: which it would redirect and which it leaves to the kernel. No socket is in the
 // map, so every frame that matches is counted as unclaimed and passes.
 func TestKernelProgram(t *testing.T) {
-	p, err := loadProgram(1, false)
+	for name, stamp := range map[string]bool{"plain": false, "noting arrivals": true} {
+		t.Run(name, func(t *testing.T) { testProgram(t, stamp) })
+	}
+}
+
+func testProgram(t *testing.T, stamp bool) {
+	p, err := loadProgram(1, stamp)
 	if errors.Is(err, unix.EPERM) {
 		testskip.Skip(t, "xdp", err.Error(), "run as root, or grant CAP_BPF and CAP_NET_ADMIN")
 	}
