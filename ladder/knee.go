@@ -2,7 +2,6 @@ package ladder
 
 import (
 	"fmt"
-	"math"
 
 	"blast/stats"
 )
@@ -61,8 +60,15 @@ func (s *search) conclude() {
 	default:
 		k.Because, k.PPS = stats.OutcomeVoid, s.low
 		held := s.last(s.low, stats.OutcomeHeld)
-		k.Detail = fmt.Sprintf("generator full at %s: the step at %s is void (%s). The target kept up with all that this generator can send, so its limit is not known; "+
-			"at %s the generator was %s", stats.FormatPPS(s.low), stats.FormatPPS(s.high), s.last(s.high, stats.OutcomeVoid).Why, stats.FormatPPS(s.low), level(held))
+		so := "The target kept up with all that this generator can send, so its limit is not known"
+		if held.Result.Config.Mode == stats.ModeOneway {
+			so = "Nothing came back, so nothing is known of the target"
+		}
+		if s.atCeiling() {
+			so = "It is the calibrated ceiling of this host. " + so
+		}
+		k.Detail = fmt.Sprintf("generator full at %s: the step at %s is void (%s). %s; at %s the generator was %s", stats.FormatPPS(s.low), stats.FormatPPS(s.high),
+			s.last(s.high, stats.OutcomeVoid).Why, so, stats.FormatPPS(s.low), level(held))
 		s.invalid(CodeGenerator, fmt.Sprintf("this generator is full at %s, and that says nothing of the target", stats.FormatPPS(s.low)))
 	}
 	s.warn()
@@ -191,7 +197,7 @@ func (s *search) warn() {
 	if s.unconfirmed {
 		add(WarnUnconfirmed, "the ladder ended before what gave at %s could be repeated", stats.FormatPPS(s.high))
 	}
-	if s.low > 0 && s.high > s.low*(1+s.Resolution)*1.0001 && !math.IsInf(s.high, 0) {
+	if s.low > 0 && s.high > s.low*(1+s.Resolution)*1.0001 && !s.atCeiling() {
 		add(WarnWide, "the edge lies between %s and %s, wider than the resolution of %s", stats.FormatPPS(s.low), stats.FormatPPS(s.high), stats.FormatPercent(s.Resolution))
 	}
 	if n := len(s.out.Steps); n > 0 && s.out.Steps[0].Result.Config.Mode == stats.ModeOneway {

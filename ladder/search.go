@@ -230,11 +230,14 @@ func (s *search) last(pps float64, outcome string) *stats.Step {
 // middle is the next rate between low and high; 0 when they are near enough, or there is none.
 func (s *search) middle() float64 {
 	low, high := s.low, s.high
-	if low > 0 && high <= low*(1+s.Resolution) {
+	if low > 0 && high <= low*(1+s.Resolution) || s.atCeiling() {
 		return 0
 	}
 	for len(s.guesses) > 0 && s.hints > 0 {
 		at := tidy(s.guesses[0])
+		if s.guesses[0] == s.Ceiling {
+			at = s.Ceiling // to the packet: anything above it is void
+		}
 		s.guesses = s.guesses[1:]
 		if at >= s.Floor && at > low*(1+s.Resolution/8) && at < high/(1+s.Resolution/8) {
 			s.hints--
@@ -254,6 +257,11 @@ func (s *search) middle() float64 {
 		return 0
 	}
 	return at
+}
+
+// atCeiling says that the generator's calibrated ceiling held: above it every step is void by rule, and there is nothing left to look for.
+func (s *search) atCeiling() bool {
+	return s.because == stats.OutcomeVoid && s.Ceiling > 0 && s.low >= s.Ceiling*(1-s.Resolution/8)
 }
 
 // tidy rounds to three significant digits, a rate that people can read.
