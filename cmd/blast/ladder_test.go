@@ -130,9 +130,12 @@ func TestKernelLadderFindsGenerator(t *testing.T) {
 		{"oneway", "sendmmsg", sink.addr, stats.ModeOneway},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var ratio float64
+			ratio := math.NaN()
 			l := untilFound(t, func() *stats.Ladder {
 				before := calibrated(t, c.backend)
+				if math.IsNaN(before) {
+					return &stats.Ladder{}
+				}
 				l := climbed(t, c.addr, "--mode", c.mode, "--backend", c.backend, "--from", fmt.Sprintf("%.0f", before/5), "--step", "2s")
 				after := calibrated(t, c.backend)
 				ratio = l.Knee.PPS / ((before + after) / 2)
@@ -146,12 +149,12 @@ func TestKernelLadderFindsGenerator(t *testing.T) {
 	}
 }
 
-// calibrated is the ceiling that blast calibrate finds for 64 bytes by one worker.
+// calibrated is the ceiling that blast calibrate finds for 64 bytes by one worker; NaN where the machine was too busy for any.
 func calibrated(t *testing.T, backend string) float64 {
 	t.Helper()
 	o := blast(t, "calibrate", "--quick", "--backend", backend, "--payloads", "64", "--workers", "1", "--budget", "6s", "--json")
 	var p calib.Profile
-	if err := json.Unmarshal([]byte(o.stdout), &p); err != nil || o.code != exitOK {
+	if err := json.Unmarshal([]byte(o.stdout), &p); err != nil {
 		t.Fatalf("blast %s: exit %d, %v\n%s", o.cmd, o.code, err, o.stderr)
 	}
 	for _, row := range p.Rows {
@@ -159,8 +162,8 @@ func calibrated(t *testing.T, backend string) float64 {
 			return row.CeilingPPS
 		}
 	}
-	t.Fatalf("blast %s: no row of it\n%s", o.cmd, o.stdout)
-	return 0
+	t.Logf("blast %s: exit %d: no row of it: %s", o.cmd, o.code, o.stderr)
+	return math.NaN()
 }
 
 // TestKernelLadderInterrupted: Ctrl-C in a later step reports the steps until then, marked.
