@@ -5,6 +5,9 @@ import (
 	"errors"
 	"net/netip"
 	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"blast/pace"
 	"blast/serve"
 	"blast/stats"
+	"blast/verdict"
 )
 
 // offloadRun is a run of the in-kernel engine between two namespaces, one flow and one worker where not said otherwise.
@@ -143,4 +147,38 @@ func TestKernelOffloadRefuses(t *testing.T) {
 		t.Errorf("a veth peer with neither GRO nor a program: %v", err)
 	}
 	t.Log(err)
+}
+
+// TestKernelOffloadPreempted: a worker that has to share its CPU is late, its lag shows it, and the run is INVALID for it.
+func TestKernelOffloadPreempted(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	target := serveXDP(t, pair)
+	s, err := pace.Constant(pace.Rate{Packets: 50_000, Per: time.Second}, 500*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop atomic.Bool
+	var busy sync.WaitGroup
+	busy.Go(func() {
+		_ = onCPU(runtime.NumCPU()-1, func() error {
+			for !stop.Load() {
+			}
+			return nil
+		})
+	})
+	res, err := offloadRun(t, pair, s, nil)
+	stop.Store(true)
+	busy.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Config = stats.Config{Mode: stats.ModeEcho, Model: stats.ModelOpen, Paced: true, DurationNS: int64(s.Length()), MaxLagNS: int64(time.Millisecond), Workers: 1}
+	v := verdict.Judge(res, verdict.Limits{})
+	lag := slices.ContainsFunc(v.Reasons, func(r stats.Reason) bool { return r.Code == "lag" })
+	if v.Valid || !lag || res.Lag.P999 < int64(time.Millisecond) {
+		t.Errorf("lag p99.9 %v, verdict %+v: want INVALID for lag", time.Duration(res.Lag.P999), v)
+	}
+	if c, err := target.Counts(); err != nil || c.Received != res.Ledger.Sent {
+		t.Errorf("sent %d, the target counted %+v, %v", res.Ledger.Sent, c, err)
+	}
 }

@@ -59,6 +59,39 @@ func TestKernelReceiveSocket(t *testing.T) {
 	t.Logf("%d of %d replies lost by the sockets; %q", l.SelfLost, l.Sent, res.Verdict.Reasons)
 }
 
+// TestRatioEcho is the in-kernel engine at its task: a million round trips a second for half a minute, one core for sender, target and receiver, and as
+// many as go. BLAST_BENCH only: it wants the machine for itself.
+func TestRatioEcho(t *testing.T) {
+	if os.Getenv("BLAST_BENCH") == "" {
+		testskip.Skip(t, "bench", "measures a speed", "make bench")
+	}
+	p := testnet.NewPair(t, testnet.Config{})
+	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4716")
+	var server *target
+	p.Right.Do(func() {
+		var err error
+		if server, err = newTarget(os.Getenv(binaryVariable), "--xdp", "--listen", at); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(server.kill)
+	var res *stats.Result
+	for attempt := 0; attempt < 4 && (res == nil || !res.Verdict.Valid); attempt++ {
+		res = in(t, p, nil, "udp", at, "--backend", "xdp_live", "--rate", "1M", "--duration", "30s", "--format", "json").end().result(t)
+		l := &res.Ledger
+		t.Logf("valid %v; planned %d, sent %d, replied %d; latency p50 %v p99 %v p99.9 %v; lag p99.9 %v; duty %.2f", res.Verdict.Valid, l.Planned, l.Sent, l.Replied,
+			time.Duration(res.Latency.P50), time.Duration(res.Latency.P99), time.Duration(res.Latency.P999), time.Duration(res.Lag.P999), res.Workers[0].Duty)
+	}
+	if l := &res.Ledger; !res.Verdict.Valid || l.Planned != 30_000_000 || l.Replied != l.Planned {
+		t.Errorf("ledger %+v, reasons %+v: want 30,000,000 replied to, VALID", l, res.Verdict.Reasons)
+	}
+	res = in(t, p, nil, "udp", at, "--backend", "xdp_live", "--rate", "max", "--duration", "5s", "--format", "json").end().result(t)
+	t.Logf("without a plan %.0f round trips a second", float64(res.Ledger.Replied)/5)
+	if res.Ledger.Replied < 5*1_500_000 {
+		t.Errorf("%d round trips in 5 s: want at least 1.5 million a second", res.Ledger.Replied)
+	}
+}
+
 // TestRatioReceivers holds the receiver inside the kernel against sockets, the rest of the run being the same: the highest rate of a VALID run with
 // each, of rates that double.
 func TestRatioReceivers(t *testing.T) {

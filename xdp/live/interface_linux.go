@@ -204,19 +204,25 @@ func missingCaps() []string {
 
 // explain makes errors.ErrUnsupported of what the kernel answers where something is missing for good.
 func explain(err error) error {
+	lockdown, _ := os.ReadFile("/sys/kernel/security/lockdown") // no such file: no lockdown
+	var u unix.Utsname
+	_ = unix.Uname(&u)
+	return explainOn(err, string(lockdown), unix.ByteSliceToString(u.Release[:]))
+}
+
+// explainOn is explain on a kernel of that release whose lockdown file reads so.
+func explainOn(err error, lockdown, release string) error {
 	var verifier *ebpf.VerifierError
 	switch {
 	case errors.As(err, &verifier): // says why by itself, with EACCES or EINVAL
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		why := "BPF is forbidden here although the capabilities are present (a container's seccomp filter?)"
-		if b, readErr := os.ReadFile("/sys/kernel/security/lockdown"); readErr == nil && !strings.Contains(string(b), "[none]") {
-			why = "the kernel is locked down: " + strings.TrimSpace(string(b))
+		if lockdown != "" && !strings.Contains(lockdown, "[none]") {
+			why = "the kernel is locked down: " + strings.TrimSpace(lockdown)
 		}
 		return fmt.Errorf("%s: %w: %w", why, err, errors.ErrUnsupported)
 	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP):
-		var u unix.Utsname
-		_ = unix.Uname(&u)
-		return fmt.Errorf("live frames need Linux 5.18, this is %s: %w: %w", unix.ByteSliceToString(u.Release[:]), err, errors.ErrUnsupported)
+		return fmt.Errorf("live frames need Linux 5.18, this is %s: %w: %w", release, err, errors.ErrUnsupported)
 	}
 	return err
 }

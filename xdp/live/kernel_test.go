@@ -3,6 +3,7 @@ package live
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
@@ -414,6 +415,30 @@ func TestKernelPrivileges(t *testing.T) {
 		<-done
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("without %s: %v", c.want, err)
+		}
+	}
+}
+
+// TestExplain: what is missing for good is told apart from what is broken, and named.
+func TestExplain(t *testing.T) {
+	for _, c := range []struct {
+		name     string // what the case is for
+		err      error
+		lockdown string
+		want     string
+		missing  bool
+	}{
+		{"a kernel of before live frames does not know the flag", unix.EINVAL, "", "need Linux 5.18, this is 5.17.1", true},
+		{"a kernel without the call", unix.ENOTSUP, "", "need Linux 5.18", true},
+		{"lockdown", unix.EPERM, "none integrity [confidentiality]\n", "locked down: none integrity [confidentiality]", true},
+		{"no lockdown, so something else forbids it", unix.EPERM, "[none] integrity confidentiality\n", "seccomp", true},
+		{"no lockdown file", unix.EACCES, "", "seccomp", true},
+		{"a fault of ours is none of the machine's", &ebpf.VerifierError{Cause: unix.EINVAL}, "", "invalid argument", false},
+		{"no memory", unix.ENOMEM, "", "cannot allocate memory", false},
+	} {
+		err := explainOn(fmt.Errorf("load program: %w", c.err), c.lockdown, "5.17.1")
+		if !strings.Contains(err.Error(), c.want) || errors.Is(err, errors.ErrUnsupported) != c.missing {
+			t.Errorf("%s: %v; want %q, unsupported %v", c.name, err, c.want, c.missing)
 		}
 	}
 }
