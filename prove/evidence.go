@@ -63,6 +63,8 @@ const (
 	Margin = 3
 	// keeps is the share of what was sent that a target which keeps up answers, and of what was asked that a generator which keeps up sends.
 	keeps = 0.99
+	// nearly is the share of what was asked that each of two generators must send for the load to count as doubled.
+	nearly = 0.9
 	// fair and full bound the water level of a core: below fair it has room, above full it has none.
 	fair, full = 0.65, 0.70
 	// busy is the water level at which a core of the target is its wall.

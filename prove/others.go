@@ -172,11 +172,11 @@ func two(e *Evidence) stats.Control {
 	// With the answers of the drain, in all of them: the two do not begin at the same moment, and parts of runs would be of different times.
 	one := wholeOf(e.Run)
 	var both load
-	kept := true
+	added := true
 	for i := range e.Two.Parts {
 		l := wholeOf(&e.Two.Parts[i])
 		both.asked, both.sent, both.answered = both.asked+l.asked, both.sent+l.sent, both.answered+l.answered
-		kept = kept && l.kept && e.Two.Parts[i].Ledger.SelfLost == 0
+		added = added && l.sent >= nearly*l.asked && float64(e.Two.Parts[i].Ledger.SelfLost) <= few*float64(e.Two.Parts[i].Ledger.Sent)
 	}
 	ratio := one.ratio(both)
 	says := fmt.Sprintf("two generators sent %s and got %s answered, one sent %s and got %s (%.2f times, answers of the drain included)", stats.FormatPPS(both.sent), stats.FormatPPS(both.answered),
@@ -184,16 +184,16 @@ func two(e *Evidence) stats.Control {
 	switch {
 	case one.full() && ratio >= doubles:
 		f.decide(stats.PointsNeither, "%s: the target holds twice the rate", says)
-	case one.full() && kept && ratio <= stays:
+	case one.full() && added && ratio <= stays:
 		f.decide(stats.PointsNeither, "%s: the target is full between this rate and twice that, not at it", says)
 	case one.full():
 		f.decide(stats.PointsNeither, "%s: the rate itself was reached by one", says)
 	case ratio >= doubles:
 		f.decide(stats.PointsGenerator, "%s: the total doubles, so one generator was the wall", says)
-	case ratio <= stays && kept:
+	case ratio <= stays && added:
 		f.decide(stats.PointsTarget, "%s: twice the load and no more answers, so the target is full", says)
 	case ratio <= stays:
-		f.decide(stats.PointsUnknown, "%s: the second generator added no load of its own, so that nothing rose says nothing", says)
+		f.decide(stats.PointsUnknown, "%s: they did not send what was asked, or lost replies themselves, so that nothing rose says nothing", says)
 	default:
 		f.decide(stats.PointsUnknown, "%s: neither the same nor the double", says)
 	}

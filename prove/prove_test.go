@@ -218,7 +218,9 @@ func TestControls(tt *testing.T) {
 			slowTarget(e)
 			e.Two.Parts = []stats.Result{*run(1000, 1000, 250), *run(1000, 1000, 250)}
 		}, u, "neither the same nor the double"},
-		{"own losses make 'stays' worthless", 4, func(e *Evidence) { slowTarget(e); e.Two.Parts[0].Ledger.SelfLost = 5 }, u, "says nothing"},
+		{"own losses make 'stays' worthless", 4, func(e *Evidence) { slowTarget(e); e.Two.Parts[0].Ledger.SelfLost = 50 }, u, "says nothing"},
+		{"a generator of two that sent nearly all", 4, func(e *Evidence) { slowTarget(e); e.Two.Parts[0] = *run(1000, 950, 170, verdict.CodeRate) }, t, "the target is full"},
+		{"a generator of two that did not", 4, func(e *Evidence) { slowTarget(e); e.Two.Parts[0] = *run(1000, 850, 170, verdict.CodeRate) }, u, "says nothing"},
 	} {
 		tt.Run(c.why, func(tt *testing.T) {
 			e := quiet()

@@ -5,14 +5,17 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"blast/agent"
 	"blast/backend/afxdp"
+	"blast/packet"
 	"blast/prove"
 	"blast/serve"
 	"blast/stats"
@@ -145,15 +148,40 @@ func repeat(ctx context.Context, res *stats.Result, n int) bool {
 	return true
 }
 
-// answers makes sure that the target answers at all, before anything else.
+// answers refuses a target that is not there, and waits, as long as between runs, for one that does not answer yet: it may still be busy with
+// what an earlier load left. One that stays silent is given its run all the same, for it may be this host that hears nothing.
 func (v *prover) answers(ctx context.Context) error {
-	for range probeTries {
+	if err := v.refused(v.targets[0]); err != nil {
+		return fmt.Errorf("%v: %w: its host says that nobody listens there; start the target first", v.args, err)
+	}
+	for begun := time.Now(); time.Since(begun) < v.idle.patience() && ctx.Err() == nil; {
 		if _, err := v.idle.probe(ctx); err != nil || v.idle.calm.known {
 			return err
 		}
+		if v.idle.calm.attempts == 1 {
+			fmt.Fprintf(os.Stderr, "    %v does not answer; waiting for it for %v at most\n", v.args, v.idle.patience())
+		}
 	}
-	return fmt.Errorf("%v answers nothing: %d probes of a few packets brought no reply within %v; is it up, does it answer what blast sends (--match for a foreign protocol), is a firewall between?",
-		v.args, probeTries, v.flags.timeout)
+	return nil
+}
+
+// refused sends one packet as the run will, and reports what the target's host says to it at once, if anything: that nobody listens.
+func (v *prover) refused(target netip.AddrPort) error {
+	payload := make([]byte, v.plan.config.PayloadBytes)
+	n := v.plan.source(0, v.plan.epoch).Fill(&packet.Stamp{Epoch: v.plan.epoch, Stride: 1}, 0, payload)
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(target))
+	if err != nil {
+		return nil // the run itself will say why
+	}
+	defer conn.Close()
+	if _, err := conn.Write(payload[:n]); err != nil {
+		return nil
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // never fails on an open socket
+	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, unix.ECONNREFUSED) {
+		return unix.ECONNREFUSED
+	}
+	return nil
 }
 
 // settle waits until the target has worked off what the run before left, and reports whether it did. One that does not is remarked: it has

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +21,11 @@ import (
 	"blast/tuning"
 )
 
-// proven runs blast prove until it points where it should, at most three times: on a shared machine a neighbour may spoil a run, and then
-// the proof has to say that it cannot tell. Another side than the right one is never right.
-func proven(t *testing.T, want string, change func(*exec.Cmd), in func(func()), args ...string) *stats.Prove {
+// proven runs blast prove until it points where it should, and so do the controls named, at most four times: on a shared machine a neighbour
+// may spoil a run, and then the proof has to say that it cannot tell. Another side than the right one is never right.
+func proven(t *testing.T, want string, controls []string, change func(*exec.Cmd), in func(func()), args ...string) *stats.Prove {
 	t.Helper()
-	for attempt := 1; attempt <= 3; attempt++ {
+	for attempt := 1; attempt <= 4; attempt++ {
 		var p *process
 		in(func() { p = start(t, change, append([]string{"prove", "--format", "json"}, args...)...) })
 		o := p.end()
@@ -39,16 +40,28 @@ func proven(t *testing.T, want string, change func(*exec.Cmd), in func(func()), 
 		if o.code != code {
 			t.Errorf("exit %d for %q", o.code, v.Conclusion.Points)
 		}
-		if v.Conclusion.Points == want {
-			return v
+		for _, points := range append(pointsOf(t, v, controls), v.Conclusion.Points) {
+			if points != want && points != stats.PointsUnknown {
+				t.Errorf("points at %s, want %s", points, want)
+			}
 		}
-		if v.Conclusion.Points != stats.PointsUnknown {
-			t.Errorf("points at %s, want %s", v.Conclusion.Points, want)
+		if v.Conclusion.Points == want && !slices.ContainsFunc(pointsOf(t, v, controls), func(p string) bool { return p != want }) {
+			return v
 		}
 		t.Logf("attempt %d: %s\n%s", attempt, v.Conclusion.Detail, controlsText(v))
 	}
 	t.Fatalf("no attempt pointed at %s", want)
 	return nil
+}
+
+// pointsOf is where the named controls point.
+func pointsOf(t *testing.T, v *stats.Prove, names []string) []string {
+	t.Helper()
+	var out []string
+	for _, name := range names {
+		out = append(out, control(t, v, name).Points)
+	}
+	return out
 }
 
 func controlsText(v *stats.Prove) string {
@@ -109,12 +122,7 @@ func TestKernelProveSlowTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.kill)
-	v := proven(t, stats.PointsTarget, nil, pair.Left.Do, server.addr, "--rate", "3k", "--duration", "2s", "--max-lag", "500ms", "--agent", host+":9101")
-	for _, name := range []string{stats.ControlNoop, stats.ControlTwo} {
-		if c := control(t, v, name); c.Points != stats.PointsTarget {
-			t.Errorf("%s points at %s: %s", name, c.Points, strings.Join(c.Evidence, "\n"))
-		}
-	}
+	v := proven(t, stats.PointsTarget, []string{stats.ControlNoop, stats.ControlTwo}, nil, pair.Left.Do, server.addr, "--rate", "3k", "--duration", "2s", "--max-lag", "500ms", "--agent", host+":9101")
 	if strings.Contains(v.Conclusion.Detail, "the path to it") {
 		t.Errorf("a no-op on the target's host takes the same path: %s", v.Conclusion.Detail)
 	}
@@ -140,19 +148,14 @@ func TestKernelProveSlowTarget(t *testing.T) {
 // TestKernelProveSlowGenerator asks far more of the plainest backend than it can do, of a target that answers everything: the generator.
 func TestKernelProveSlowGenerator(t *testing.T) {
 	server := serveUDP(t)
-	v := proven(t, stats.PointsGenerator, nil, here, server.addr, "--rate", "3M", "--backend", "net", "--duration", "1s")
-	for _, name := range []string{stats.ControlBaseline, stats.ControlGenerator} {
-		if c := control(t, v, name); c.Points != stats.PointsGenerator {
-			t.Errorf("%s points at %s: %s", name, c.Points, strings.Join(c.Evidence, "\n"))
-		}
-	}
+	proven(t, stats.PointsGenerator, []string{stats.ControlBaseline, stats.ControlGenerator}, nil, here, server.addr, "--rate", "3M", "--backend", "net", "--duration", "1s")
 }
 
 // TestKernelProveQuota gives the generator 0.3 of a CPU, at a rate that it would otherwise keep: the generator, though all its cores look idle.
 func TestKernelProveQuota(t *testing.T) {
 	group := cpuQuota(t)
 	server := serveUDP(t)
-	proven(t, stats.PointsGenerator, func(cmd *exec.Cmd) {
+	proven(t, stats.PointsGenerator, []string{stats.ControlGenerator}, func(cmd *exec.Cmd) {
 		cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group, cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = "/bin/sh"
 	}, here, server.addr, "--rate", "20k", "--wait", "spin", "--duration", "1s")
@@ -290,6 +293,17 @@ func TestServeAgent(t *testing.T) {
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v: %v", c.args, err)
+		}
+	}
+}
+
+// What a second generator ended with is its own complaint, not the advice below it.
+func TestComplaint(t *testing.T) {
+	for stderr, want := range map[string]string{
+		"blast: warning: few CPUs\nblast: queue 0: EBUSY\n  wall: busy\n  past it: another\n": "queue 0: EBUSY", "": "it ended without a word", "panic: x\n": "it ended without a word",
+	} {
+		if got := complaint(stderr); got != want {
+			t.Errorf("%q: %q, want %q", stderr, got, want)
 		}
 	}
 }
