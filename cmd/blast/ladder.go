@@ -102,6 +102,11 @@ func runLadder(ctx context.Context, f ladderFlags, args []string) error {
 		return usage(err)
 	}
 	defer out.discard()
+	leave, err := f.serveMetrics(c.base)
+	if err != nil {
+		return usage(err)
+	}
+	defer leave(ctx)
 	prepareProcess(c.base.engine.Workers)
 	unalign, err := c.base.alignHost(f.align)
 	if err != nil {

@@ -15,12 +15,6 @@ import (
 	"blast/verdict"
 )
 
-// metricsPage is what --metrics shows; see live.Page.
-type metricsPage interface {
-	Update(l *stats.Live, broken []string)
-	Done(res *stats.Result) error
-}
-
 // watch returns what shows round n while it runs, on the terminal and on the page of --metrics, and what is to be called with the
 // round's result, nil where there is none. Both are of no use to anybody where neither is there: the first is nil then.
 func (p *udpPlan) watch(n int) (func(*stats.Live), func(*stats.Result)) {

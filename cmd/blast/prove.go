@@ -27,8 +27,8 @@ type proveFlags struct {
 }
 
 // notOfProofs are the flags of blast udp that a proof does not take: models that wait for replies have no rate to reach, and each run is
-// judged by throughput.
-var notOfProofs = []string{"rounds", "model", "clients", "think", "senders", "max-in-flight", "co-correct", "names", "shard", "run-id", "slo", "align"}
+// judged by throughput. A page of metrics would add up runs against different targets.
+var notOfProofs = []string{"rounds", "model", "clients", "think", "senders", "max-in-flight", "co-correct", "names", "shard", "run-id", "slo", "align", "metrics", "metrics-linger"}
 
 // proveDuration is the default length of a run of a proof.
 const proveDuration = 5 * time.Second

@@ -40,6 +40,7 @@ type udpFlags struct {
 	out, format, shard, runID       string
 	modelFlags
 	stampFlags
+	metricsFlags
 	receive string
 }
 
@@ -125,6 +126,7 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.format, "format", "text", "on standard output: text, json, csv, hgrm, hlog, html (a page for a browser)")
 	fl.StringVar(&f.shard, "shard", "", "I/N: this process is shard I (from 0) of N of one run; merge with blast report. Needs --run-id")
 	fl.StringVar(&f.runID, "run-id", "", "name shared by the shards of one run; default: random")
+	f.metricsFlags.register(cmd)
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the plan and the first packet, send nothing")
 	fl.BoolVar(&f.authorized, "authorized", false, "you may load this public address: required for any target that is not private, loopback or link-local")
 }
@@ -146,6 +148,11 @@ func runUDP(ctx context.Context, f udpFlags, args []string) error {
 	if err != nil {
 		return usage(err)
 	}
+	leave, err := f.serveMetrics(p)
+	if err != nil {
+		return usage(err)
+	}
+	defer leave(ctx)
 	prepareProcess(p.engine.Workers)
 	unalign, err := p.alignHost(f.align)
 	if err != nil {

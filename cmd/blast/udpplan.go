@@ -22,6 +22,7 @@ import (
 	"blast/backend/mmsg"
 	"blast/calib"
 	"blast/engine"
+	"blast/live"
 	"blast/pace"
 	"blast/packet"
 	"blast/stats"
@@ -45,7 +46,7 @@ type udpPlan struct {
 	shard, shards int
 	template      *packet.Template
 
-	page metricsPage // nil without --metrics
+	page *live.Page // nil without --metrics
 
 	manyInterfaces bool
 	placed         *placed // what --align did, and what it could not
