@@ -258,7 +258,11 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 		l.result.Flows, l.result.Sent, l.result.GuardNS = len(l.flows), w.accepted, w.guard
 		l.result.LagP99NS = r.total.workerLag[i].Quantile(0.99)
 		if ran := max(w.lastSent, r.end()) - r.start; ran > 0 {
-			l.result.Duty = min(max(1-float64(w.waited)/float64(ran), 0)+w.kernelDuty, 1)
+			waited := w.waited
+			if r.crowd == nil && w.ended == 0 && w.lastSent > 0 { // nothing is due after the last slot: the rest of the plan's time is a wait too
+				waited += max(r.end()-w.lastSent, 0)
+			}
+			l.result.Duty = min(max(1-float64(waited)/float64(ran), 0)+w.kernelDuty, 1)
 		}
 		res.Workers = append(res.Workers, l.result)
 		if err == nil && w.err != nil {

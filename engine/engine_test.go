@@ -48,6 +48,18 @@ func TestKeepsThePlan(t *testing.T) {
 	}
 }
 
+// A worker that has nothing left to send waits: a single packet does not keep it busy for the second that its plan has.
+func TestDutyOfFewPackets(t *testing.T) {
+	for _, pps := range []uint64{1, 2} {
+		b := newBench(t, constant(t, pps, time.Second), 1)
+		b.fake.Spend = func(int) { b.clk.T += 1000 }
+		res := must[*stats.Result](t)(b.go_(t))
+		if d := res.Workers[0].Duty; res.Ledger.Sent != pps || d > 0.001 {
+			t.Errorf("%d packets of 1 us in a second: %d sent, duty %v", pps, res.Ledger.Sent, d)
+		}
+	}
+}
+
 // A stall of 50 ms is caught up by bursts of at most one batch, and shows in the lag as computed: the slots of the stall are late
 // by 50 ms, less their place in it, plus their place in the queue.
 func TestBurstAfterStall(t *testing.T) {
