@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"blast/internal/testskip"
@@ -192,38 +191,13 @@ func TestParseExporterRefuses(t *testing.T) {
 	for _, c := range []struct{ why, page, says string }{
 		{"another exporter", "up 1\n", "no node_cpu_seconds_total"},
 		{"without a clock", `node_cpu_seconds_total{cpu="0",mode="user"} 1` + "\n", "no node_time_seconds"},
-		{"not a page", "<html>\n", "line"},
-		{"labels without end", `a{b="c 1` + "\n", "labels that do not end"},
-		{"no number", "a b\n", "no number"},
+		{"not a page", "<html>\n", "page: text format parsing error in line 1"},
+		{"cut short", `node_cpu_seconds_total{cpu="0`, "page: text format parsing error"},
 	} {
 		if _, err := ParseExporter([]byte(c.page)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", c.why, err, c.says)
 		}
 	}
-}
-
-// The three escapes of the format, a time behind the value, and no labels.
-func TestParseSeries(t *testing.T) {
-	for _, c := range []struct {
-		line string
-		want series
-	}{
-		{`a 1.5e+03`, series{"a", nil, 1500}},
-		{`a{x="1",y="\\ \" \n}",} 2 1700000000000`, series{"a", map[string]string{"x": "1", "y": "\\ \" \n}"}, 2}},
-		{`a{} 7`, series{"a", map[string]string{}, 7}},
-	} {
-		got, ok, err := parseSeries(c.line)
-		if err != nil || !ok || cmp.Diff(c.want, got, cmp.AllowUnexported(series{})) != "" {
-			t.Errorf("%s: %+v, %v, %v", c.line, got, ok, err)
-		}
-	}
-}
-
-// FuzzParseSeries: no line makes the parser fail otherwise than by an error.
-func FuzzParseSeries(f *testing.F) {
-	f.Add(`a{x="\`)
-	f.Add(`node_cpu_seconds_total{cpu="0",mode="idle"} 1`)
-	f.Fuzz(func(_ *testing.T, line string) { _, _, _ = parseSeries(line) })
 }
 
 // TestKernelExporter asks the node_exporter of Debian's package, where it is installed.

@@ -1,15 +1,19 @@
 package agent
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"blast/tuning"
 )
@@ -54,137 +58,119 @@ func (e *Exporter) Ask(ctx context.Context) (Reading, error) {
 // ParseExporter reads a page in Prometheus' text format. It is an error when it has no CPU times: then it is another exporter's, or the cpu
 // collector is off. Counters that are not there are left out. The steady clock is the wall clock's, for the page has no other.
 func ParseExporter(page []byte) (Reading, error) {
-	r := Reading{Sample: tuning.Sample{Counters: map[string]uint64{}}}
-	cpus := map[int]*tuning.CPUTimes{}
-	for line := range strings.Lines(string(page)) {
-		m, ok, err := parseSeries(line)
-		if err != nil {
-			return Reading{}, fmt.Errorf("page: %w", err)
-		}
-		if ok {
-			r.take(m, cpus)
-		}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
+	if err != nil {
+		return Reading{}, fmt.Errorf("page: %w", err)
 	}
-	for _, n := range slices.Sorted(maps.Keys(cpus)) {
-		r.Sample.CPUs = append(r.Sample.CPUs, *cpus[n])
+	s := tuning.Sample{CPUs: exporterCPUs(families["node_cpu_seconds_total"]), Counters: map[string]uint64{}}
+	if len(s.CPUs) == 0 {
+		return Reading{}, fmt.Errorf("page: it has no node_cpu_seconds_total: not a node_exporter, or one without --collector.cpu")
 	}
-	switch {
-	case len(cpus) == 0:
-		return Reading{}, errors.New("page: it has no node_cpu_seconds_total: not a node_exporter, or one without --collector.cpu")
-	case r.Sample.WallNS == 0:
-		return Reading{}, errors.New("page: it has no node_time_seconds: run the node_exporter with --collector.time")
+	now, ok := single(families["node_time_seconds"])
+	if !ok {
+		return Reading{}, fmt.Errorf("page: it has no node_time_seconds: run the node_exporter with --collector.time")
+	}
+	s.WallNS, s.MonotonicNS = int64(now*1e9), int64(now*1e9)
+	for name, f := range families {
+		countExporter(s.Counters, name, f)
+	}
+	r := Reading{Sample: s}
+	if boot, ok := single(families["node_boot_time_seconds"]); ok {
+		r.BootTime = uint64(boot)
+	}
+	if f := families["node_uname_info"]; f != nil && len(f.Metric) > 0 {
+		r.Hostname = label(f.Metric[0], "nodename")
 	}
 	return r, nil
 }
 
-// take puts one series where it belongs; counters get the names that tuning.Reader.Counters uses.
-func (a *Reading) take(m series, cpus map[int]*tuning.CPUTimes) {
-	count := a.Sample.Counters
-	switch m.name {
-	case "node_time_seconds":
-		a.Sample.WallNS, a.Sample.MonotonicNS = int64(m.value*1e9), int64(m.value*1e9)
-	case "node_boot_time_seconds":
-		a.BootTime = uint64(m.value)
-	case "node_uname_info":
-		a.Hostname = m.labels["nodename"]
-	case "node_cpu_seconds_total":
-		takeCPU(m, cpus)
-	case "node_softnet_dropped_total":
-		count["softnet.dropped"] += uint64(m.value)
+// countExporter adds a family under the names that tuning.Reader.Counters uses.
+func countExporter(to map[string]uint64, name string, f *dto.MetricFamily) {
+	if mib, field, ok := strings.Cut(strings.TrimPrefix(name, "node_netstat_"), "_"); ok && strings.HasPrefix(name, "node_netstat_Udp") {
+		if v, ok := single(f); ok && (mib == "Udp" || mib == "Udp6") {
+			to[strings.ToLower(mib)+"."+field] = uint64(v)
+		}
+		return
 	}
-	if mib, field, ok := strings.Cut(strings.TrimPrefix(m.name, "node_netstat_"), "_"); ok && (mib == "Udp" || mib == "Udp6") {
-		count[strings.ToLower(mib)+"."+field] = uint64(m.value)
+	if name == "node_softnet_dropped_total" {
+		for _, m := range f.Metric {
+			to["softnet.dropped"] += uint64(value(m))
+		}
+		return
 	}
-	if short, ok := map[string]string{
+	short, ok := map[string]string{
 		"node_network_receive_packets_total": "rx_packets", "node_network_receive_drop_total": "rx_dropped", "node_network_receive_errs_total": "rx_errors",
 		"node_network_transmit_packets_total": "tx_packets", "node_network_transmit_drop_total": "tx_dropped", "node_network_transmit_errs_total": "tx_errors",
-	}[m.name]; ok {
-		count[m.labels["device"]+"."+short] = uint64(m.value)
-	}
-}
-
-func takeCPU(m series, cpus map[int]*tuning.CPUTimes) {
-	n, err := strconv.Atoi(m.labels["cpu"])
-	if err != nil {
+	}[name]
+	if !ok {
 		return
 	}
-	c := cpus[n]
-	if c == nil {
-		c = &tuning.CPUTimes{CPU: n}
-		cpus[n] = c
+	for _, m := range f.Metric {
+		to[label(m, "device")+"."+short] = uint64(value(m))
 	}
-	c.Total += m.value
-	switch m.labels["mode"] {
-	case "idle", "iowait":
-		return
-	case "softirq":
-		c.Softirq = m.value
-	case "steal":
-		c.Steal = m.value
-	}
-	c.Busy += m.value
 }
 
-// series is one line of a page.
-type series struct {
-	name   string
-	labels map[string]string
-	value  float64
+func exporterCPUs(f *dto.MetricFamily) []tuning.CPUTimes {
+	if f == nil {
+		return nil
+	}
+	byCPU := map[int]*tuning.CPUTimes{}
+	for _, m := range f.Metric {
+		n, err := strconv.Atoi(label(m, "cpu"))
+		if err != nil {
+			continue
+		}
+		c := byCPU[n]
+		if c == nil {
+			c = &tuning.CPUTimes{CPU: n}
+			byCPU[n] = c
+		}
+		v := value(m)
+		c.Total += v
+		switch label(m, "mode") {
+		case "idle", "iowait":
+			continue
+		case "softirq":
+			c.Softirq = v
+		case "steal":
+			c.Steal = v
+		}
+		c.Busy += v
+	}
+	var out []tuning.CPUTimes
+	for _, c := range byCPU {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b tuning.CPUTimes) int { return cmp.Compare(a.CPU, b.CPU) })
+	return out
 }
 
-// parseSeries reads a line NAME{LABEL="VALUE",...} NUMBER [TIME] of Prometheus' text format, version 0.0.4. Comments and empty lines are
-// none.
-func parseSeries(line string) (m series, ok bool, err error) {
-	line = strings.TrimSpace(line)
-	if line == "" || line[0] == '#' {
-		return m, false, nil
-	}
-	bad := func(what string) (series, bool, error) { return m, false, fmt.Errorf("line %.80q: %s", line, what) }
-	at := strings.IndexAny(line, "{ \t")
-	if at <= 0 {
-		return bad("no name and value")
-	}
-	rest := ""
-	m.name, rest = line[:at], line[at:]
-	if rest[0] == '{' {
-		if m.labels, rest, ok = parseLabels(rest[1:]); !ok {
-			return bad("labels that do not end")
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.Label {
+		if l.GetName() == name {
+			return l.GetValue()
 		}
 	}
-	fields := strings.Fields(rest)
-	if len(fields) == 0 || len(fields) > 2 {
-		return bad("no value")
-	}
-	if m.value, err = strconv.ParseFloat(fields[0], 64); err != nil {
-		return bad("no number")
-	}
-	return m, true, nil
+	return ""
 }
 
-// parseLabels reads up to the closing brace and returns what follows. A quoted value is a Go string but for its escapes, of which the
-// format has three: backslash, quote and line feed.
-func parseLabels(text string) (labels map[string]string, rest string, ok bool) {
-	labels = map[string]string{}
-	for {
-		text = strings.TrimLeft(text, ", ")
-		if rest, ok := strings.CutPrefix(text, "}"); ok {
-			return labels, rest, true
-		}
-		name, quoted, found := strings.Cut(text, `="`)
-		if !found {
-			return nil, "", false
-		}
-		end := 0
-		for end < len(quoted) && quoted[end] != '"' {
-			if quoted[end] == '\\' {
-				end++
-			}
-			end++
-		}
-		if end >= len(quoted) {
-			return nil, "", false
-		}
-		labels[strings.TrimSpace(name)] = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n").Replace(quoted[:end])
-		text = quoted[end+1:]
+// value is a sample's, whatever type its family says it has.
+func value(m *dto.Metric) float64 {
+	switch {
+	case m.Counter != nil:
+		return m.Counter.GetValue()
+	case m.Gauge != nil:
+		return m.Gauge.GetValue()
+	case m.Untyped != nil:
+		return m.Untyped.GetValue()
 	}
+	return 0
+}
+
+func single(f *dto.MetricFamily) (float64, bool) {
+	if f == nil || len(f.Metric) != 1 {
+		return 0, false
+	}
+	return value(f.Metric[0]), true
 }
