@@ -52,7 +52,21 @@ func (t *tracing) segments(every, asked uint64) *stats.Segments {
 	if s.Incomplete > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d sampled packets had no reply, or lack a stamp, and are in no part", s.Incomplete, asked))
 	}
+	s.Notes = append(s.Notes, t.missing()...)
 	return s
+}
+
+// missing names the stamps that this path turned out not to make.
+func (t *tracing) missing() (notes []string) {
+	for kind, name := range [backend.NumStampKinds]string{"TX_SCHED", "TX_SOFTWARE", "TX_HARDWARE"} {
+		if t.kinds.Has(backend.StampKind(kind)) && t.came[kind] == 0 {
+			notes = append(notes, "not one "+name+" stamp came, which the driver of the interface would make: ethtool -T tells whether it does")
+		}
+	}
+	if t.replies > 0 && t.unreceived == t.replies {
+		notes = append(notes, "not one reply had a time of receipt by the kernel")
+	}
+	return notes
 }
 
 // shape chooses the parts that can be told apart, and says in s why others cannot. The clock of a server that stamps is ours when no packet

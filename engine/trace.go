@@ -49,6 +49,9 @@ type tracing struct {
 	left   backend.StampKind // the stamp that says when a packet left
 	need   uint8
 
+	came                [backend.NumStampKinds]uint64
+	replies, unreceived uint64 // unreceived: without the time at which our kernel took them in
+
 	parts        [numParts]stats.Hist
 	latency      stats.Hist
 	complete     uint64
@@ -184,8 +187,12 @@ func (t *tracing) add(tr *trace, m *mark) {
 		e.planned, e.sent = m.planned, m.sent
 	case m.kind == markReply:
 		e.serverReceived, e.serverSent, e.kernel, e.asked, e.at = m.serverReceived, m.serverSent, m.kernel, m.asked, m.at
+		if t.replies++; m.kernel == 0 {
+			t.unreceived++
+		}
 	default:
 		e.stamps[m.kind] = m.at
+		t.came[m.kind]++
 	}
 	e.have |= 1 << m.kind
 	if e.have&t.need == t.need {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -194,6 +195,22 @@ func TestSegmentsIncomplete(t *testing.T) {
 	}
 	if res.Gap.Count != gaps || res.Departures.Error.Count != gaps {
 		t.Errorf("%d gaps, %d errors: want %d", res.Gap.Count, res.Departures.Error.Count, gaps)
+	}
+}
+
+// A path that makes no stamp of a kind, and no receive times, is named.
+func TestSegmentsMissing(t *testing.T) {
+	b := stampedBench(t, 0)
+	base := b.fake.Stamp
+	b.fake.Stamp = func(seq uint64, kind backend.StampKind, at int64) int64 {
+		if kind == backend.StampSoftware {
+			return 0
+		}
+		return base(seq, kind, at)
+	}
+	res, _ := b.segments(t)
+	if s := res.Segments; s.Complete != 0 || len(s.Notes) != 2 || !strings.Contains(s.Notes[1], "TX_SOFTWARE") || res.Departures != nil {
+		t.Errorf("%d complete, notes %q, departures %v: want none, the stamp that is missing, none", s.Complete, s.Notes, res.Departures)
 	}
 }
 

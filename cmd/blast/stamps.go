@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"blast/pace"
+	"blast/stats"
 )
 
 const (
@@ -17,8 +18,8 @@ const (
 	stampRate = 1000
 	// stampLeast is the least N of its 1/N: a stamp wakes the receiving thread, so that packets with stamps are to stay few among the others.
 	stampLeast = 16
-	// stampUnpaced is its N where no plan tells the rate.
-	stampUnpaced = 512
+	// stampUnpaced is its N where no plan tells the rate, stampClosed where clients that wait for their replies keep it lower.
+	stampUnpaced, stampClosed = 512, 64
 )
 
 // stampFlags are the flags of blast udp about kernel stamps.
@@ -45,7 +46,9 @@ func (f *udpFlags) planStamps(p *udpPlan, _ []netip.AddrPort) error {
 		return fmt.Errorf("stamps %s: a train has one stamp for all its packets; leave --gso out", f.stamps)
 	}
 	if auto {
-		every = stampUnpaced
+		if every = stampUnpaced; f.model == stats.ModelClosed {
+			every = stampClosed
+		}
 		if _, unpaced := p.engine.Schedule.(pace.Unpaced); !unpaced {
 			every = max(stampLeast, uint64(p.engine.Schedule.MeanPPS()/stampRate))
 		}
