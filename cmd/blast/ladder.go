@@ -150,7 +150,7 @@ type climber struct {
 	config ladder.Config
 	asked  stats.LadderConfig
 	args   []string
-	epochs uint8
+	epochs int // plans made so far
 	calm   calm
 }
 
@@ -332,7 +332,9 @@ func (c *climber) measure(ctx context.Context, pps float64) (*stats.Result, erro
 func (c *climber) at(pps float64, length time.Duration) (*udpPlan, error) {
 	p := *c.base
 	f := c.flags.udpFlags
+	c.epochs++
 	f.rate, f.duration = rateText(pps), length
+	f.seed += uint64(c.epochs) // a repeat of the same random arrivals would not be one
 	if err := f.planSchedule(&p, nil); err != nil {
 		return nil, err
 	}
@@ -340,8 +342,8 @@ func (c *climber) at(pps float64, length time.Duration) (*udpPlan, error) {
 		return nil, err
 	}
 	p.engine.Interval = min(max(length/10, 50*time.Millisecond), time.Second)
-	c.epochs++
-	p.epoch += c.epochs
+	p.epoch += uint8(c.epochs)
+	p.config.Seed = f.seed
 	p.config.Profile, p.config.DurationNS = p.engine.Schedule.String(), int64(p.engine.Schedule.Length())
 	return &p, nil
 }
