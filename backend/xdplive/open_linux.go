@@ -198,7 +198,7 @@ func batchFor(rate float64, unpaced bool) int {
 	return 64
 }
 
-// departuresMost is the rate in packets per second up to which departures are compared with the plan: that takes 2 % of a core there.
+// departuresMost is the rate in packets per second up to which departures are compared with the plan: that takes about 3 % of a core there.
 const departuresMost = 1e6
 
 // defaultWait bounds the wait for an answer of a neighbour.
