@@ -18,10 +18,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// golden compares got with testdata/name, or rewrites the file. No line of a page is wider than a terminal of 120 columns.
+// golden compares got with testdata/pages/name, or rewrites the file. No line of a page is wider than a terminal of 120 columns.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
+	path := filepath.Join("testdata", "pages", name) // testscript takes every text file of testdata itself for a script
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
