@@ -13,6 +13,8 @@ const (
 	CodeNone      = "none"
 	// CodeInterrupted makes it not valid: it ended before it had found anything.
 	CodeInterrupted = "interrupted"
+	// CodeUnconfirmed makes it not valid: what it found rests on a step that could not be repeated.
+	CodeUnconfirmed = "unconfirmed"
 	// The rest are warnings.
 	WarnRepeated  = "repeated"
 	WarnDisturbed = "disturbed"
@@ -20,8 +22,6 @@ const (
 	WarnCollapse  = "collapse"
 	WarnWide      = "wide"
 	WarnOneway    = "oneway"
-	// WarnUnconfirmed is that of a ladder that ended early.
-	WarnUnconfirmed = "unconfirmed"
 )
 
 // conclude names the knee and the verdict.
@@ -70,6 +70,10 @@ func (s *search) conclude() {
 		k.Detail = fmt.Sprintf("generator full at %s: the step at %s is void (%s). %s; at %s the generator was %s", stats.FormatPPS(s.low), stats.FormatPPS(s.high),
 			s.last(s.high, stats.OutcomeVoid).Why, so, stats.FormatPPS(s.low), level(held))
 		s.invalid(CodeGenerator, fmt.Sprintf("this generator is full at %s, and that says nothing of the target", stats.FormatPPS(s.low)))
+	}
+	if s.unconfirmed {
+		k.Detail += ". It rests on a step that could not be repeated"
+		s.invalid(CodeUnconfirmed, fmt.Sprintf("one bad step at %s proves nothing", stats.FormatPPS(s.high)))
 	}
 	s.warn()
 }
@@ -186,16 +190,13 @@ func (s *search) warn() {
 		add(WarnDisturbed, "%d rates were passed over, because something else on this machine held blast up at each of their steps", len(s.skipped))
 	}
 	if s.repeats == 0 {
-		add(WarnRepeated, "the %d repeats that a ladder may take are used up: later steps were believed at once; run again on a quieter machine", maxRepeats)
+		add(WarnRepeated, "the %d repeats that a ladder may take are used up; run again on a quieter machine", maxRepeats)
 	}
 	if s.usual < 1 {
 		add(WarnLossy, "%s of the packets are answered at any rate: the ladder looks for where that share falls", stats.FormatPercent(s.usual))
 	}
 	if x := s.least(); x != nil && s.out.Knee.Because == stats.OutcomeSaturated && x.ThroughputPPS < 0.95*s.usual*s.out.Knee.PPS {
 		add(WarnCollapse, "asked for more than it can do, the target does less: %s at %s asked", stats.FormatPPS(x.ThroughputPPS), stats.FormatPPS(x.AskedPPS))
-	}
-	if s.unconfirmed {
-		add(WarnUnconfirmed, "the ladder ended before what gave at %s could be repeated", stats.FormatPPS(s.high))
 	}
 	if s.low > 0 && s.high > s.low*(1+s.Resolution)*1.0001 && !s.atCeiling() {
 		add(WarnWide, "the edge lies between %s and %s, wider than the resolution of %s", stats.FormatPPS(s.low), stats.FormatPPS(s.high), stats.FormatPercent(s.Resolution))

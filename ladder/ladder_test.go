@@ -220,7 +220,7 @@ func TestUnconfirmed(t *testing.T) {
 		}
 		return nil
 	}})
-	if err == nil || l.Knee.Because != stats.OutcomeSaturated || l.Knee.HeldPPS != 2000 || l.Knee.BreaksPPS != 4000 || !hasWarning(l, ladder.WarnUnconfirmed) {
+	if err == nil || l.Knee.Because != stats.OutcomeSaturated || l.Knee.HeldPPS != 2000 || l.Knee.BreaksPPS != 4000 || l.Verdict.Valid || l.Verdict.Reasons[0].Code != ladder.CodeUnconfirmed {
 		t.Errorf("%v: %+v, warnings %v", err, l.Knee, l.Verdict.Warnings)
 	}
 	within(t, "knee", l.Knee.PPS, 3000, 0.03)

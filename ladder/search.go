@@ -40,7 +40,7 @@ type search struct {
 	// low is the highest rate that held and high the lowest that did not, 0 = none; because is the outcome at high.
 	low, high float64
 	because   string
-	// unconfirmed says that the ladder ended before high could be repeated.
+	// unconfirmed says that high rests on a step that could not be repeated as it should.
 	unconfirmed bool
 	// usual is the share of packets that is answered at any rate: below 1 on a path that loses some whatever the load.
 	usual float64
@@ -126,11 +126,15 @@ func (s *search) ask(ctx context.Context, pps float64, phase string) (clear bool
 		}
 		last := try == maxTries || s.repeats == 0
 		switch {
-		case held > bad && (bad == 0 || held == 2 || last):
+		case bad == 2:
+			s.broke(pps, badOutcome(slo))
+			return true, nil
+		case held == 2 || held == 1 && (bad == 0 || last):
 			s.low = pps
 			return true, nil
-		case bad == 2 || last && bad > 0:
+		case last && bad == 1:
 			s.broke(pps, badOutcome(slo))
+			s.unconfirmed = true
 			return true, nil
 		case bad == 0 && (last || void >= patience(&step.Result)):
 			if disturbed(&step.Result) {
@@ -138,6 +142,7 @@ func (s *search) ask(ctx context.Context, pps float64, phase string) (clear bool
 				return false, nil
 			}
 			s.broke(pps, stats.OutcomeVoid)
+			s.unconfirmed = void < patience(&step.Result) && try < maxTries
 			return true, nil
 		}
 		s.repeats--
@@ -192,7 +197,7 @@ func disturbed(r *stats.Result) bool {
 
 // broke makes pps the lowest rate that did not hold, and guesses from its last step where the edge lies.
 func (s *search) broke(pps float64, because string) {
-	s.high, s.because = pps, because
+	s.high, s.because, s.unconfirmed = pps, because, false
 	s.guesses = nil
 	switch because {
 	case stats.OutcomeSaturated:
@@ -342,7 +347,7 @@ func (s *search) losesAnyway() bool {
 	}
 	switch {
 	case higher.Outcome == stats.OutcomeHeld:
-		s.low, s.high, s.because = higher.AskedPPS, 0, ""
+		s.low, s.high, s.because, s.unconfirmed = higher.AskedPPS, 0, "", false
 		return true
 	case lower.Outcome == stats.OutcomeHeld: // an objective lies between them
 		s.low = lower.AskedPPS
