@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -20,8 +21,12 @@ import (
 //	counts NAME NUMBER|sent        the server's count of that name; sent is what the JSON on standard output says was sent
 //	cut FILE COPY BYTES            copy the beginning of a file
 func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar") // the .txt beside them are golden outputs, which Dir would take for scripts
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Files: files,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":  scriptExits,
 			"server": scriptServer,
