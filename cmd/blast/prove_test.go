@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"blast/agent"
+	"blast/backend"
 	"blast/internal/testnet"
 	"blast/stats"
 	"blast/tuning"
@@ -305,5 +307,16 @@ func TestComplaint(t *testing.T) {
 		if got := complaint(stderr); got != want {
 			t.Errorf("%q: %q, want %q", stderr, got, want)
 		}
+	}
+}
+
+// Only flows of one address to one target share a range of ports, and only those whose port the kernel chooses use it up.
+func TestChosenPorts(t *testing.T) {
+	at := netip.MustParseAddrPort
+	a, b := at("10.0.0.2:1"), at("10.0.0.2:2")
+	src := func(text string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(text), 0) }
+	flows := []backend.Flow{{Dst: a}, {Dst: a}, {Dst: b}, {Src: src("10.0.0.1"), Dst: a}, {Src: at("10.0.0.1:5"), Dst: b}, {Src: at("10.0.0.1:6"), Dst: b}, {Src: at("10.0.0.1:7"), Dst: b}}
+	if got := chosenPorts(flows); got != 2 {
+		t.Errorf("%d, want 2", got)
 	}
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"blast/agent"
+	"blast/backend"
 	"blast/stats"
 	"blast/tuning"
 )
@@ -94,7 +96,7 @@ func (w *hostWatch) own(res *stats.Result) *stats.HostUse {
 	if u == nil {
 		return nil
 	}
-	u.Rooms = w.v.reader.Rooms()
+	u.Rooms = append(w.v.reader.Rooms(), w.v.rooms(res)...)
 	for i := range u.Cores {
 		c := &u.Cores[i]
 		for k := range res.Workers {
@@ -133,4 +135,40 @@ func (w *hostWatch) why() string {
 		return w.there.err.Error()
 	}
 	return "the run ended before its host was read twice"
+}
+
+// rooms are the limits that depend on the run: source ports that the kernel chose towards one target, and the bits of the link.
+func (v *prover) rooms(res *stats.Result) []stats.RoomUsed {
+	inv, err := v.reader.Inventory(v.plan.iface)
+	if err != nil {
+		return nil
+	}
+	var out []stats.RoomUsed
+	if from, to := inv.Sysctls.PortFrom, inv.Sysctls.PortTo; from > 0 && to >= from {
+		if n := chosenPorts(v.plan.engine.Flows); n > 0 {
+			out = append(out, stats.RoomUsed{Name: "source ports towards one target", Used: n, Limit: uint64(to - from + 1)})
+		}
+	}
+	// The speed of an interface without a device behind it means nothing.
+	if nic := inv.NIC; nic.SpeedMbps > 0 && !nic.Virtual {
+		out = append(out, stats.RoomUsed{Name: "Mbit/s of " + v.plan.iface, Used: uint64(res.Rate.L1BPS / 1e6), Limit: uint64(nic.SpeedMbps)})
+	}
+	return out
+}
+
+// chosenPorts is the largest number of flows from one address to one target whose port was left to the kernel: each needs one of its own.
+func chosenPorts(flows []backend.Flow) uint64 {
+	type way struct {
+		from netip.Addr
+		to   netip.AddrPort
+	}
+	count, most := map[way]uint64{}, uint64(0)
+	for _, f := range flows {
+		if f.Src.Port() == 0 {
+			w := way{f.Src.Addr(), f.Dst}
+			count[w]++
+			most = max(most, count[w])
+		}
+	}
+	return most
 }
