@@ -1,7 +1,7 @@
 # A line or a few each: the logic is in Go. No target installs anything, but for install, and vm-test, which installs QEMU where it is missing.
 
 # What make check, and so CI, must not skip (features of internal/testskip). internal/lint keeps this line complete.
-MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns,prometheus,chromium,bash,groff,shellcheck
+MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns,prometheus,node-exporter,chromium,bash,groff,shellcheck
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # One package at a time: tests that measure share the machine with nothing else.
