@@ -184,6 +184,20 @@ func TestKernelXDPRefuses(t *testing.T) {
 		if _, err = ListenXDP(XDPConfig{Mode: Echo, Listen: []netip.AddrPort{netip.AddrPortFrom(pair.Right.IPv4.Addr(), 0)}}); err == nil {
 			t.Error("port 0 was accepted")
 		}
+		for _, c := range []struct {
+			why    string
+			mode   Mode
+			faults Faults
+		}{
+			{"a sink has no replies to lose", Sink, Faults{Drop: 0.1}},
+			{"nothing here can wait", Echo, Faults{Delay: 0.1, DelayBy: time.Second}},
+			{"more than all", Echo, Faults{Drop: 0.6, Duplicate: 0.6}},
+		} {
+			at := netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort)
+			if _, err = ListenXDP(XDPConfig{Mode: c.mode, Listen: []netip.AddrPort{at}, Faults: c.faults}); err == nil {
+				t.Errorf("%s: accepted", c.why)
+			}
+		}
 	})
 	listenXDP(t, pair, XDPConfig{Mode: Echo, Listen: []netip.AddrPort{netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort)}})
 	pair.Right.Do(func() {

@@ -234,11 +234,18 @@ INLINE int finish(struct xdp_md *ctx, struct found *f)
 	return 1;
 }
 
+/* marked reports whether the payload begins like a stamp. */
+INLINE int marked(struct found *f)
+{
+	u8 *b = f->payload;
+	return b + 2 <= f->end && (b[0] == 0xb2 || (b[0] == 0xb1 && b[1] == 0xa5));
+}
+
 /* stamp fills the server's part of a full stamp and mends the checksum by it. */
 INLINE void stamp(struct found *f, struct counts *c, s64 received)
 {
 	u8 *b = f->payload;
-	if (b + 2 > f->end || (b[0] != 0xb2 && (b[0] != 0xb1 || b[1] != 0xa5)))
+	if (!marked(f) || b + 2 > f->end)
 		return;
 	u32 payload = be16(f->udp->len) - 8;
 	if (b[0] == 0xb2) {
@@ -490,6 +497,8 @@ SEC("tc") int repeat(struct skb *skb)
 		run = bpf_map_lookup_elem(&runs, &key);
 		if (held && (held->words != a.words || held->epoch != a.epoch))
 			held = 0;
+	} else if (marked(&f)) {
+		c->malformed++;
 	}
 	swap(&f);
 	put_times(skb, &f, &a, now);
