@@ -175,3 +175,23 @@ func TestKernelQuickstartStopped(t *testing.T) {
 		t.Errorf("interrupted %q, %+v", res.Interrupted, res.Ledger)
 	}
 }
+
+// TestOpenPage: the page goes to xdg-open where there is one, and what came of it is said.
+func TestOpenPage(t *testing.T) {
+	for _, c := range []struct{ why, script, want string }{
+		{"none here", "", "there is no xdg-open here; open the page by hand"},
+		{"one that works", "#!/bin/sh\ntest \"$1\" = page.html\n", "handed to xdg-open"},
+		{"one without a desktop", "#!/bin/sh\nexit 3\n", "xdg-open: exit status 3; open the page by hand"},
+	} {
+		dir := t.TempDir()
+		if c.script != "" {
+			if err := os.WriteFile(filepath.Join(dir, "xdg-open"), []byte(c.script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("PATH", dir)
+		if got := openPage("page.html"); !strings.HasSuffix(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.why, got, c.want)
+		}
+	}
+}
