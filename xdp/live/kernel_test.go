@@ -484,7 +484,7 @@ func TestKernelRelief(t *testing.T) {
 	pair := testnet.NewPair(t, testnet.Config{})
 	counter := pair.Right.Count(testnet.CountConfig{Action: testnet.Drop, Port: 9})
 	for n := range uint64(5) {
-		a := sendOn(t, pair, 250_000, false, func(c *SenderConfig) { c.MaxTurns = 8_000_000 })
+		a := sendOn(t, pair, 250_000, false, func(c *SenderConfig) { c.MaxTurns, c.Tell, c.Departures = 8_000_000, true, true })
 		if a.Sent != 250_000 || counter.Total().Frames != 250_000*(n+1) || a.Next != 250_000 || a.Ended != 0 {
 			t.Fatalf("account %+v, counted %d", a, counter.Total().Frames)
 		}
