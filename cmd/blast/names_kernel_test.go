@@ -38,6 +38,7 @@ func TestKernelNames(t *testing.T) {
 		{"one flow, compact stamps", all, []string{"--backend", "xdp_live", "--rate", "50k", "--payload", "18"}},
 		{"two workers", all, []string{"--backend", "xdp_live", "--rate", "50k", "--workers", "2", "--cpus", "none"}},
 		{"sockets send, the kernel receives", all, []string{"--backend", "sendmmsg", "--receive", "xdp", "--rate", "5k", "--flows", "2"}},
+		{"the kernel sends, sockets receive", all, []string{"--backend", "xdp_live", "--receive", "socket", "--rate", "5k", "--flows", "2"}},
 		{"sockets send and receive", all, []string{"--backend", "sendmmsg", "--rate", "5k", "--flows", "2"}},
 		{"losses only, which the XDP program makes by itself", []string{"--drop", "3%", "--drop-reply", "2%"}, []string{"--backend", "xdp_live", "--rate", "200k"}},
 	} {
