@@ -130,7 +130,7 @@ func (r *Receiver) fromSocket(flow int, fn func(*backend.Packet)) (packets int, 
 
 // drainErrors empties an error queue that the Sender does not get round to, and that would end every wait at once.
 func (r *Receiver) drainErrors(flow int) {
-	if r.events.Drain(r.link.socks.FDs[flow], flow) > 0 {
+	if r.events.Drain(r.link.socks.FDs[flow]) > 0 {
 		r.link.socks.Hand.Give(&r.events)
 	}
 }

@@ -93,7 +93,7 @@ func testStamps(t *testing.T, h *Harness) {
 		d := openReceive(t, h, cfg)
 		limits := d.sender.Limits()
 		if cfg.GSO > 1 {
-			if limits.Stamps != 0 || !strings.Contains(strings.Join(limits.Notes, "\n"), "stamps: none with trains") {
+			if limits.Stamps != 0 || !strings.Contains(strings.Join(limits.Notes, "\n"), "stamps: none: a train has one stamp") {
 				t.Errorf("stamps %b with trains, notes %q", limits.Stamps, limits.Notes)
 			}
 			d.close()

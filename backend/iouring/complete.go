@@ -44,7 +44,7 @@ func (s *Sender) complete(c *uring.CQE) {
 	}
 	f := &s.flows[s.slots[id].Flow]
 	f.unsent -= m.weight
-	f.chained = f.chained && f.unsent > 0
+	f.chained, f.asking = f.chained && f.unsent > 0, f.asking && f.unsent > 0
 	s.results--
 	if c.More() {
 		m.notices++
@@ -89,7 +89,7 @@ func (s *Sender) failed(id int, m *message, f *flow, errno syscall.Errno) {
 	again := answer == backend.AnswerRetry
 	if udpsock.MaybePending(errno) {
 		f.suspect = trusting
-		if s.events.Drain(s.socks.FDs[index], index) == 0 && again && !s.sqpoll {
+		if s.events.Drain(s.socks.FDs[index]) == 0 && again && !s.sqpoll {
 			s.events.Note(errno) // the error queue had no room for it; with a kernel thread, it may have been drained meanwhile
 		}
 		again = again || m.tries < refusedTries

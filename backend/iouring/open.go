@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"syscall"
 	"time"
 
@@ -81,7 +82,7 @@ func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limit
 		limits.Batch = max(defaultBatch, 4*limits.GSO)
 	}
 	s.limits = limits
-	s.stamps = udpsock.OpenStamps(cfg, socks.FDs, &socks.Hand, &s.events, &s.limits, 1)
+	s.stamps = udpsock.OpenStamps(cfg, socks.FDs, &s.limits, 1)
 	pool := s.pool(cfg)
 	entries := powerOfTwo(max(limits.Batch, 64))
 	if cfg.SQPoll {
@@ -92,11 +93,11 @@ func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limit
 		ArenaBytes: s.arena(pool), SQPoll: cfg.SQPoll, SQPollIdle: idleFor(cfg.SQPoll),
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.stamps.Close())
 	}
 	s.ring = ring
 	if err := s.layOut(cfg, pool); err != nil {
-		return nil, errors.Join(err, ring.Close())
+		return nil, errors.Join(err, ring.Close(), s.stamps.Close())
 	}
 	s.special = s.headers != nil || s.zeroCopy // headers: also with stamps
 	s.describe(cfg)
@@ -134,9 +135,9 @@ func (s *Sender) arena(pool int) int {
 
 // layOut makes the slots and registers sockets and memory with the ring.
 func (s *Sender) layOut(cfg *backend.Config, pool int) (err error) {
-	fds := make([]int32, len(s.socks.FDs))
-	for i, fd := range s.socks.FDs {
-		fds[i] = int32(fd)
+	var fds []int32
+	for _, fd := range slices.Concat(s.socks.FDs, s.stamps.Twins()) { // by flow, and then the twins by flow
+		fds = append(fds, int32(fd))
 	}
 	if err := s.ring.RegisterFiles(fds); err != nil {
 		return err

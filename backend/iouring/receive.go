@@ -144,7 +144,7 @@ func (r *Receiver) failed(flow int, errno syscall.Errno) error {
 	case errno == unix.ENOBUFS, errno == unix.EINTR, errno == unix.EAGAIN:
 		return nil
 	case udpsock.MaybePending(errno):
-		if r.events.Drain(r.socks.FDs[flow], flow) > 0 {
+		if r.events.Drain(r.socks.FDs[flow]) > 0 {
 			r.socks.Hand.Give(&r.events)
 		}
 		return nil

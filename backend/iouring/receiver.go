@@ -56,7 +56,7 @@ func newReceiver(cfg *backend.Config, socks *udpsock.Sockets, ops uring.OpSet) (
 	if err := socks.ReceiveOptions(cfg); err != nil {
 		return nil, err
 	}
-	r := &Receiver{socks: socks, now: cfg.Now, stamps: cfg.KernelStamp, kernel: socks.Hand.Stamps != nil, idle: make([]int32, len(socks.FDs))}
+	r := &Receiver{socks: socks, now: cfg.Now, stamps: cfg.KernelStamp, kernel: cfg.Stamps, idle: make([]int32, len(socks.FDs))}
 	for flow := range r.idle {
 		r.idle[flow] = int32(len(r.idle) - 1 - flow) // taken from the end
 	}
@@ -64,7 +64,6 @@ func newReceiver(cfg *backend.Config, socks *udpsock.Sockets, ops uring.OpSet) (
 		r.control = controlBytes
 	}
 	if r.kernel {
-		r.events.Keep(socks.Hand.Stamps, cfg.Now)
 		r.control += stampBytes
 	}
 	socks.Share()

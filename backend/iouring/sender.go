@@ -3,6 +3,8 @@
 package iouring
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
@@ -102,6 +104,7 @@ type flow struct {
 	blocked uint32 // last launch that had to leave a held message of the flow behind
 	clean   bool   // what it saw
 	chained bool   // a chain is under way: nothing may follow it but its own links
+	asking  bool   // a message that asks for stamps, and so leaves by the twin, is under way
 	suspect uint8  // looks to go before the socket is trusted again
 	unsent  int    // weight of messages without a result
 	held    int32  // messages in Sender.held
@@ -258,7 +261,7 @@ func (s *Sender) Reap() backend.Completions {
 		}
 	}
 	if !s.closed {
-		s.stamps.Round(&s.events, s.socks.FDs)
+		s.stamps.Round()
 	}
 	s.socks.Hand.Collect(&s.events)
 	sum := s.sum
@@ -289,5 +292,5 @@ func (s *Sender) Close() error {
 		return broken(err)
 	}
 	s.closed, s.reserved = true, 0
-	return s.socks.Release()
+	return errors.Join(s.stamps.Close(), s.socks.Release())
 }

@@ -66,13 +66,14 @@ func weight(bytes int) int { return 1<<bits.Len(uint(bytes+headroom-1)) + bookke
 // queue prepares a message for the next submission. It answers false where order within the flow would be at risk, or the queue is full.
 //
 // The kernel does not stop at a send that fails. Behind other messages of its flow, one is safe when nothing can fail: the socket has no
-// error pending and room for all. Otherwise it is chained to the one before (IOSQE_IO_LINK), which costs more.
+// error pending and room for all, and so has the flow's twin where one of them leaves by it. Otherwise it is chained to the one before (IOSQE_IO_LINK), which costs more.
 func (s *Sender) queue(id int, m *message) bool {
 	l, index := &s.launch, s.slots[id].Flow
 	f := &s.flows[index]
 	link := false
+	asks := s.stamps.Wants(&s.slots[id])
 	known := f.checked == l.number && f.clean && f.unsent+m.weight <= s.roomy // the usual case, in line
-	if f.unsent > 0 && (f.chained || !known && !s.safe(f, index, m)) {
+	if f.unsent > 0 && (f.chained || (asks || f.asking) && !s.roomAtTwin(f, index, m) || !known && !s.safe(f, index, m)) {
 		if l.flow != index || s.sqpoll && f.clean && !f.chained {
 			return false // with a kernel thread, waiting for room costs less than a chain
 		}
@@ -96,6 +97,7 @@ func (s *Sender) queue(id int, m *message) bool {
 	sqe.UserData = uint64(id)
 	m.state = flying
 	f.launch = l.number
+	f.asking = f.asking || asks
 	f.unsent += m.weight
 	s.results++
 	l.queued, l.flow, l.sqe, l.tried = l.queued+1, index, sqe, m.tries > 0
@@ -110,9 +112,9 @@ func (s *Sender) safe(f *flow, index int, m *message) bool {
 		_, err := unix.Poll(s.poll[:], 0)
 		switch {
 		case err != nil:
-		case s.poll[0].Revents&unix.POLLERR != 0 && (s.events.Drain(s.socks.FDs[index], index) > 0 || s.stamps == nil):
+		case s.poll[0].Revents&unix.POLLERR != 0:
+			s.events.Drain(s.socks.FDs[index])
 			f.suspect = trusting
-		case s.poll[0].Revents&unix.POLLERR != 0: // stamps, by all that is known: the next look trusts what it sees
 		case f.suspect > 0:
 			f.suspect--
 		default:
@@ -122,13 +124,20 @@ func (s *Sender) safe(f *flow, index int, m *message) bool {
 	return f.clean && f.unsent+m.weight <= s.roomy
 }
 
+// roomAtTwin is safe for the second socket of the flow, on which no error can be pending.
+func (s *Sender) roomAtTwin(f *flow, index int, m *message) bool {
+	s.poll[0] = unix.PollFd{Fd: int32(s.stamps.Twins()[index]), Events: unix.POLLOUT}
+	_, err := unix.Poll(s.poll[:], 0)
+	return err == nil && s.poll[0].Revents&unix.POLLOUT != 0 && f.unsent+m.weight <= s.roomy
+}
+
 // prepare writes the entry of a message where there are trains or zero copy.
 func (s *Sender) prepare(sqe *uring.SQE, id int, m *message) {
 	slot := &s.slots[id]
 	m.zero = s.zeroCopy && m.bytes >= zeroCopyLeast
 	if s.stamps.Wants(slot) {
 		m.zero = false
-		sqe.PrepSendMsg(slot.Flow, s.asking(id), sendFlags)
+		sqe.PrepSendMsg(len(s.socks.FDs)+slot.Flow, s.asking(id), sendFlags)
 	} else if m.segments > 1 {
 		h := s.train(id, m)
 		if m.zero {
@@ -144,10 +153,10 @@ func (s *Sender) prepare(sqe *uring.SQE, id int, m *message) {
 	}
 }
 
-// asking writes the header of a packet that asks for stamps.
+// asking writes the header of a packet that asks for stamps, and leaves by its flow's twin.
 func (s *Sender) asking(id int) *uring.Message {
 	h, slot := &s.headers[id], &s.slots[id]
-	if err := h.SetControl(s.stamps.Request(0, slot.Stamp)); err != nil {
+	if err := errors.Join(h.To(s.stamps.Peer(slot.Flow)), h.SetControl(s.stamps.Request(0, slot.Stamp))); err != nil {
 		s.err = broken(err)
 	}
 	h.Payload(slot.Payload[:slot.Len])

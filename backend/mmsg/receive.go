@@ -26,7 +26,7 @@ func (r *Receiver) Poll(wait time.Duration, fn func(*backend.Packet)) (int, erro
 		return 0, waiting("ppoll", err)
 	}
 	if r.epoll < 0 && r.wait[0].Revents&unix.POLLERR != 0 {
-		r.errors(r.socks.FDs[0], 0)
+		r.errors(r.socks.FDs[0])
 	}
 	return r.take(fn)
 }
@@ -44,7 +44,7 @@ func (r *Receiver) take(fn func(*backend.Packet)) (int, error) {
 	for i := range max(n, 0) {
 		flow := int(r.ready[i].Fd)
 		if r.ready[i].Events&unix.EPOLLERR != 0 {
-			r.errors(r.socks.FDs[flow], flow)
+			r.errors(r.socks.FDs[flow])
 		}
 		seen, err := r.receive(flow, fn)
 		total += seen
@@ -68,7 +68,7 @@ func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (int, error) {
 		case errno == unix.EAGAIN:
 			return 0, nil
 		case udpsock.MaybePending(errno):
-			r.errors(fd, flow)
+			r.errors(fd)
 		case errno != unix.EINTR:
 			return 0, fatal("recvmmsg", flow, errno)
 		}
@@ -77,8 +77,8 @@ func (r *Receiver) receive(flow int, fn func(*backend.Packet)) (int, error) {
 }
 
 // errors empties an error queue that the Sender does not get round to, and that would end every wait at once.
-func (r *Receiver) errors(fd, flow int) {
-	if r.events.Drain(fd, flow) > 0 {
+func (r *Receiver) errors(fd int) {
+	if r.events.Drain(fd) > 0 {
 		r.socks.Hand.Give(&r.events)
 	}
 }

@@ -50,10 +50,7 @@ type Receiver struct {
 var _ backend.Receiver = (*Receiver)(nil)
 
 func newReceiver(cfg *backend.Config, socks *udpsock.Sockets) (*Receiver, error) {
-	r := &Receiver{socks: socks, epoll: -1, now: cfg.Now, stamps: cfg.KernelStamp, kernel: socks.Hand.Stamps != nil, buffers: make([]byte, vector*bufferBytes)}
-	if r.kernel {
-		r.events.Keep(socks.Hand.Stamps, cfg.Now)
-	}
+	r := &Receiver{socks: socks, epoll: -1, now: cfg.Now, stamps: cfg.KernelStamp, kernel: cfg.Stamps, buffers: make([]byte, vector*bufferBytes)}
 	if cfg.GRO || cfg.KernelStamp || r.kernel {
 		r.control = make([]byte, vector*controlBytes)
 	}

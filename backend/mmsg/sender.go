@@ -3,6 +3,7 @@
 package mmsg
 
 import (
+	"errors"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +31,7 @@ type Sender struct {
 
 	trains udpsock.Trains
 	stamps *udpsock.Stamps
-	asking bool // a message of the present run asks for stamps
+	asking bool // the present run asks for stamps, and so leaves by the flow's twin
 	events udpsock.Events
 	look   udpsock.Sweep
 	limits backend.Limits
@@ -45,7 +46,7 @@ var (
 func newSender(cfg *backend.Config, socks *udpsock.Sockets, limits backend.Limits) *Sender {
 	s := &Sender{socks: socks, stride: cfg.PayloadBytes, limits: limits, look: udpsock.NewSweep(socks.FDs)}
 	s.trains = udpsock.NewTrains(cfg, &s.limits)
-	s.stamps = udpsock.OpenStamps(cfg, socks.FDs, &socks.Hand, &s.events, &s.limits, vector)
+	s.stamps = udpsock.OpenStamps(cfg, socks.FDs, &s.limits, vector)
 	s.limits.Batch = cfg.Batch
 	if cfg.Batch == 0 {
 		s.limits.Batch = max(defaultBatch, 4*s.limits.GSO)
@@ -106,25 +107,29 @@ const (
 // send offers one run of slots, from the given one on, and returns the first slot that was not taken.
 func (s *Sender) send(from, end int) (int, verdict, error) {
 	flow := s.slots[from].Flow
-	fd, count := s.socks.FDs[flow], s.build(from, end, flow)
+	fd := s.socks.FDs[flow]
+	if s.asking = s.stamps.Wants(&s.slots[from]); s.asking {
+		fd = s.stamps.Twins()[flow]
+	}
+	count := s.build(from, end, flow)
 	done, tries := 0, 0
 	for done < count {
 		n, errno := sys.Sendmmsg(fd, s.msgs[done:count])
 		if errno == 0 && n > 0 {
 			// A short count hides an error: of the next message, which the next call tells, or of an earlier packet, which only the error queue tells.
-			s.look.Suspect = s.look.Suspect || n < count-done
+			s.look.Suspect = s.look.Suspect || n < count-done && !s.asking
 			if s.asking {
-				s.asked(done, done+n)
+				s.sent(done, done+n)
 			}
 			done += n
 			tries = 0
 			continue
 		}
 		tries++
-		if slot := &s.slots[s.first[done]]; s.stamps.Wants(slot) {
-			s.stamps.Refused(slot)
+		if s.asking {
+			s.stamps.Refused(&s.slots[s.first[done]])
 		}
-		if s.pending(fd, flow, errno) && tries <= maxTries/2 {
+		if s.pending(flow, errno) && tries <= maxTries/2 {
 			continue
 		}
 		slot := s.first[done]
@@ -149,12 +154,10 @@ func (s *Sender) send(from, end int) (int, verdict, error) {
 	return s.first[count], carryOn, nil
 }
 
-// asked notes the accepted messages that asked for stamps.
-func (s *Sender) asked(from, to int) {
+// sent notes accepted messages that asked for stamps.
+func (s *Sender) sent(from, to int) {
 	for m := from; m < to; m++ {
-		if slot := &s.slots[s.first[m]]; s.stamps.Wants(slot) {
-			s.stamps.Sent(slot)
-		}
+		s.stamps.Sent(&s.slots[s.first[m]])
 	}
 }
 
@@ -163,11 +166,11 @@ func (s *Sender) TakeStamps(into []backend.Stamp) int { return s.stamps.Take(int
 
 // pending tells whether errno may belong to an earlier packet. If so the error queue, which says for sure, is emptied into the
 // events; where it had no room for the error, errno itself counts when nothing but ICMP makes it.
-func (s *Sender) pending(fd, flow int, errno syscall.Errno) bool {
+func (s *Sender) pending(flow int, errno syscall.Errno) bool {
 	if !udpsock.MaybePending(errno) {
 		return false
 	}
-	if s.events.Drain(fd, flow) == 0 {
+	if s.events.Drain(s.socks.FDs[flow]) == 0 {
 		if answer, _ := backend.Classify(errno); answer == backend.AnswerRetry {
 			s.events.Note(errno)
 		}
@@ -178,22 +181,18 @@ func (s *Sender) pending(fd, flow int, errno syscall.Errno) bool {
 // build lays the slots of one flow, from the given one on, out as messages: at most vector, at most up to end.
 func (s *Sender) build(from, end, flow int) (count int) {
 	i := from
-	s.asking = false
-	for count < vector && i < end && s.slots[i].Flow == flow {
+	for count < vector && i < end && s.slots[i].Flow == flow && s.stamps.Wants(&s.slots[i]) == s.asking {
 		segments, bytes := s.trains.Length(s.slots[i:end], flow)
 		s.first[count] = i
 		h := &s.msgs[count].Hdr
 		s.gather(h, i, segments, bytes)
-		h.Control, h.Controllen = nil, 0
+		h.Name, h.Namelen, h.Control, h.Controllen = nil, 0, nil, 0
 		if segments > 1 {
 			sys.PutSegment(s.control[count], s.slots[i].Len)
 			h.Control = &s.control[count][0]
 			h.SetControllen(len(s.control[count]))
-		} else if slot := &s.slots[i]; s.stamps.Wants(slot) {
-			request := s.stamps.Request(count, slot.Stamp)
-			h.Control = &request[0]
-			h.SetControllen(len(request))
-			s.asking = true
+		} else if s.asking {
+			s.stamps.Address(h, count, &s.slots[i])
 		}
 		i += segments
 		count++
@@ -226,7 +225,7 @@ func (s *Sender) gather(h *unix.Msghdr, slot, segments, bytes int) {
 func (s *Sender) Reap() backend.Completions {
 	if !s.closed {
 		s.look.Round(&s.events)
-		s.stamps.Round(&s.events, s.socks.FDs)
+		s.stamps.Round()
 	}
 	s.socks.Hand.Collect(&s.events)
 	return backend.Completions{Events: s.events.Take()}
@@ -245,5 +244,5 @@ func (s *Sender) Close() error {
 		return nil
 	}
 	s.closed, s.reserved = true, 0
-	return s.socks.Release()
+	return errors.Join(s.stamps.Close(), s.socks.Release())
 }

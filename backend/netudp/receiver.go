@@ -64,8 +64,7 @@ func newReceiver(cfg *backend.Config, c *conns) *Receiver {
 		}
 		return true
 	}
-	if c.hand.Stamps != nil {
-		r.events.Keep(c.hand.Stamps, cfg.Now)
+	if cfg.Stamps {
 		r.control = make([]byte, controlBytes)
 		r.iov.Base = &r.buffer[0]
 		r.iov.SetLen(len(r.buffer))
@@ -158,7 +157,7 @@ func (r *Receiver) time() {
 
 // errors empties an error queue that the Sender does not get round to, and that would end every wait at once.
 func (r *Receiver) errors(flow int) {
-	if r.events.Drain(r.conns.fds[flow], flow) > 0 {
+	if r.events.Drain(r.conns.fds[flow]) > 0 {
 		r.conns.hand.Give(&r.events)
 	}
 }

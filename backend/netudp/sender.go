@@ -1,6 +1,7 @@
 package netudp
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -24,7 +25,6 @@ type Sender struct {
 	write   func(fd uintptr) bool // made once: a closure per packet would be garbage
 	payload []byte                // its argument
 	errno   syscall.Errno         // its result
-	asking  []byte                // the control data that goes with it; nil without
 	message [1]unix.Mmsghdr       // of a packet that asks for stamps
 	iov     unix.Iovec
 	stamps  *udpsock.Stamps
@@ -41,17 +41,14 @@ var (
 
 func newSender(cfg *backend.Config, c *conns, limits backend.Limits) *Sender {
 	s := &Sender{conns: c, limits: limits, slots: make([]backend.Slot, limits.Batch), look: udpsock.NewSweep(c.fds)}
-	s.stamps = udpsock.OpenStamps(cfg, c.fds, &c.hand, &s.events, &s.limits, 1)
+	s.stamps = udpsock.OpenStamps(cfg, c.fds, &s.limits, 1)
 	memory := make([]byte, limits.Batch*cfg.PayloadBytes)
 	for i := range s.slots {
 		from, to := i*cfg.PayloadBytes, (i+1)*cfg.PayloadBytes
 		s.slots[i].Payload = memory[from:to:to]
 	}
 	s.write = func(fd uintptr) bool {
-		if s.errno = 0; s.asking != nil {
-			s.errno = s.ask(int(fd))
-			return true
-		}
+		s.errno = 0
 		if _, err := unix.Write(int(fd), s.payload); err != nil {
 			s.errno, _ = err.(syscall.Errno) // what unix returns, without the cost of errors.As
 		}
@@ -92,11 +89,10 @@ func (s *Sender) send(slot *backend.Slot) (bool, error) {
 	s.payload = slot.Payload[:slot.Len]
 	raw := s.conns.raws[slot.Flow]
 	wants := s.stamps.Wants(slot)
-	if s.asking = nil; wants {
-		s.asking = s.stamps.Request(0, slot.Stamp)
-	}
 	for tries := 1; ; tries++ {
-		if err := raw.Write(s.write); err != nil {
+		if wants {
+			s.errno = s.ask(slot)
+		} else if err := raw.Write(s.write); err != nil {
 			return false, fmt.Errorf("net: flow %d: %w", slot.Flow, err)
 		}
 		if s.errno == 0 {
@@ -128,18 +124,18 @@ func (s *Sender) send(slot *backend.Slot) (bool, error) {
 	}
 }
 
-// ask sends a packet that asks for stamps: that takes a control message, which write(2) has no place for.
-func (s *Sender) ask(fd int) syscall.Errno {
+// ask sends a packet that asks for stamps, by the flow's twin: that takes an address and a control message, which write(2) has no place for.
+func (s *Sender) ask(slot *backend.Slot) syscall.Errno {
 	s.iov = unix.Iovec{}
 	if len(s.payload) > 0 {
 		s.iov.Base = &s.payload[0]
 		s.iov.SetLen(len(s.payload))
 	}
 	h := &s.message[0].Hdr
-	*h = unix.Msghdr{Iov: &s.iov, Control: &s.asking[0]}
+	*h = unix.Msghdr{Iov: &s.iov}
 	h.SetIovlen(1)
-	h.SetControllen(len(s.asking))
-	_, errno := sys.Sendmmsg(fd, s.message[:])
+	s.stamps.Address(h, 0, slot)
+	_, errno := sys.Sendmmsg(s.stamps.Twins()[slot.Flow], s.message[:])
 	return errno
 }
 
@@ -152,7 +148,7 @@ func (s *Sender) pending(flow int) bool {
 	if !udpsock.MaybePending(s.errno) {
 		return false
 	}
-	if s.events.Drain(s.conns.fds[flow], flow) == 0 {
+	if s.events.Drain(s.conns.fds[flow]) == 0 {
 		if answer, _ := backend.Classify(s.errno); answer == backend.AnswerRetry {
 			s.events.Note(s.errno)
 		}
@@ -164,7 +160,7 @@ func (s *Sender) pending(flow int) bool {
 func (s *Sender) Reap() backend.Completions {
 	if !s.closed {
 		s.look.Round(&s.events)
-		s.stamps.Round(&s.events, s.conns.fds)
+		s.stamps.Round()
 	}
 	s.conns.hand.Collect(&s.events)
 	return backend.Completions{Events: s.events.Take()}
@@ -179,7 +175,7 @@ func (s *Sender) Close() error {
 		return nil
 	}
 	s.closed, s.reserved = true, 0
-	if err := s.conns.release(); err != nil {
+	if err := errors.Join(s.stamps.Close(), s.conns.release()); err != nil {
 		return fmt.Errorf("net: %w", err)
 	}
 	return nil

@@ -1,8 +1,10 @@
 package udpsock
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -13,113 +15,218 @@ import (
 	"blast/internal/sys"
 )
 
-// OpenStamps settles cfg.Stamps: it sets the sockets up, makes events keep what they find, and writes the outcome into the limits. messages is
-// the most that one call sends. It returns nil where there are no stamps to be had; Limits.Notes then says why.
-func OpenStamps(cfg *backend.Config, fds []int, hand *Handoff, events *Events, limits *backend.Limits, messages int) *Stamps {
+// OpenStamps settles cfg.Stamps for the connected sockets of the flows: it opens their twins and writes the outcome into the limits. messages
+// is the most that one call sends. Where there are no stamps to be had it returns nil, takes the wish out of cfg, and Limits.Notes says why.
+func OpenStamps(cfg *backend.Config, fds []int, limits *backend.Limits, messages int) *Stamps {
 	if !cfg.Stamps {
 		return nil
 	}
-	note := func(format string, args ...any) *Stamps {
-		limits.Notes = append(limits.Notes, fmt.Sprintf("stamps: "+format, args...))
+	s, err := openStamps(cfg, fds, messages)
+	if err == nil {
+		err = probeStamps(s, cfg)
+	}
+	if err != nil {
+		cfg.Stamps = false
+		limits.Notes = append(limits.Notes, fmt.Sprintf("stamps: none: %v", errors.Join(err, s.Close())))
 		return nil
 	}
-	if cfg.GSO > 1 {
-		return note("none with trains, because a train has one stamp for all its packets")
-	}
-	kinds := backend.StampKinds(0).With(backend.StampSched).With(backend.StampSoftware)
-	flags, each := stampFlags(kinds)
-	for _, fd := range fds {
-		if err := setStamps(fd, cfg.Receive); err != nil {
-			return note("asked for but not to be had: %v", err)
-		}
-	}
-	named, err := probeStamps(flags, cfg)
-	if err != nil {
-		return note("asked for but not to be had: %v", err)
-	}
-	limits.Stamps = kinds
-	s := &Stamps{flags: flags, each: each, named: named, control: make([]byte, messages*sys.StampRequestBytes), own: &StampRing{}, other: &StampRing{}}
-	if !named {
-		s.counts, s.lost = make([]uint32, len(fds)), make([]bool, len(fds))
-	}
-	hand.Stamps = s.other
-	events.Keep(s.own, cfg.Now)
+	limits.Stamps = stampKinds
 	return s
 }
 
-// setStamps makes a socket report stamps (SO_TIMESTAMPING): of packets out only where a packet asks, without a copy of it; of all packets
-// in where there is a receiver.
-func setStamps(fd int, receive bool) error {
-	flags := unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_ID | unix.SOF_TIMESTAMPING_OPT_TSONLY
-	if receive {
-		flags |= unix.SOF_TIMESTAMPING_RX_SOFTWARE
-	} else if err := deaf(fd); err != nil {
-		return err
+// stampKinds are the stamps that every device with skb_tx_timestamp in its driver gives.
+const stampKinds = backend.StampKinds(1<<backend.StampSched | 1<<backend.StampSoftware)
+
+// openStamps opens the twins and makes the sockets report receive times. What it returns is to be closed on an error too.
+func openStamps(cfg *backend.Config, fds []int, messages int) (*Stamps, error) {
+	if cfg.GSO > 1 {
+		return nil, errors.New("a train has one stamp for all its packets")
 	}
-	return setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags, "SO_TIMESTAMPING")
+	s := &Stamps{now: cfg.Now, named: true, control: make([]byte, messages*sys.StampRequestBytes), counts: make([]uint32, len(fds)), lost: make([]bool, len(fds))}
+	s.flags, s.each = stampFlags(stampKinds)
+	for _, fd := range fds {
+		if err := s.twin(cfg, fd); err != nil {
+			return s, fmt.Errorf("a second socket of a flow: %w", err)
+		}
+		if !cfg.Receive {
+			continue
+		}
+		if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_SOFTWARE|unix.SOF_TIMESTAMPING_RX_SOFTWARE, "SO_TIMESTAMPING"); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
-// deaf makes a socket that nobody reads throw away what comes: unread replies would fill the receive buffer, and stamps need room in it
-// (net/core/skbuff.c sock_queue_err_skb). It is a socket filter of one instruction (socket(7) SO_ATTACH_FILTER): take 0 bytes.
-func deaf(fd int) error {
+// twinBuffer is the receive buffer of a twin, bytes: stamps are charged to it, and some hundred may come before they are taken.
+const twinBuffer = 1 << 20
+
+// twin opens the second socket of a flow: same address and port, same options as far as they shape what leaves, connected to a port of the
+// peer that sends nothing.
+func (s *Stamps) twin(cfg *backend.Config, fd int) error {
+	local, err := unix.Getsockname(fd)
+	if err != nil {
+		return os.NewSyscallError("getsockname", err)
+	}
+	peer, err := unix.Getpeername(fd)
+	if err != nil {
+		return os.NewSyscallError("getpeername", err)
+	}
+	family, level, discover, recverr := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_RECVERR
+	if _, six := local.(*unix.SockaddrInet6); six {
+		family, level, discover, recverr = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_RECVERR
+	}
+	twin, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	s.twins = append(s.twins, twin)
+	addr, name := rawName(peer)
+	s.peers, s.names = append(s.peers, addr), append(s.names, name)
+	fragments, err := getInt(fd, level, discover, "IP_MTU_DISCOVER")
+	if err == nil {
+		err = setInt(twin, level, discover, fragments, "IP_MTU_DISCOVER")
+	}
+	if err == nil { // without it a full queueing discipline drops packets and does not say so (net/ipv4/udp.c udp_send_skb)
+		err = setInt(twin, level, recverr, 1, "IP_RECVERR")
+	}
+	if err == nil && cfg.SendBuffer > 0 {
+		err = force(twin, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.SendBuffer, "SO_SNDBUF")
+	}
+	return errors.Join(err, force(twin, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, twinBuffer, "SO_RCVBUF"), setStamps(twin), bindBeside(twin, fd, local),
+		os.NewSyscallError("connect", unix.Connect(twin, silent(peer))))
+}
+
+// silent is another port of a peer: tcpmux, or its neighbour, which nobody serves by UDP.
+func silent(peer unix.Sockaddr) unix.Sockaddr {
+	other := func(port int) int { return 1 + port%2 }
+	switch sa := peer.(type) {
+	case *unix.SockaddrInet4:
+		return &unix.SockaddrInet4{Port: other(sa.Port), Addr: sa.Addr}
+	case *unix.SockaddrInet6:
+		return &unix.SockaddrInet6{Port: other(sa.Port), Addr: sa.Addr, ZoneId: sa.ZoneId}
+	}
+	return peer
+}
+
+// bindBeside binds twin to the address that fd has. Both allow it for the moment: by SO_REUSEADDR, and where fd shares its port with others,
+// which have only that, by SO_REUSEPORT.
+func bindBeside(twin, fd int, local unix.Sockaddr) error {
+	shared, err := getInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, "SO_REUSEPORT")
+	if err == nil && shared != 0 {
+		err = setInt(twin, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT")
+	}
+	if err == nil {
+		err = errors.Join(setInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR"), setInt(twin, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR"))
+	}
+	if err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(twin, local))
+	}
+	return errors.Join(err, setInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0, "SO_REUSEADDR"))
+}
+
+// rawName is an address as netip and as the kernel has it (struct sockaddr_in, sockaddr_in6).
+func rawName(sa unix.Sockaddr) (netip.AddrPort, []byte) {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		b := make([]byte, unix.SizeofSockaddrInet4)
+		binary.NativeEndian.PutUint16(b, unix.AF_INET)
+		binary.BigEndian.PutUint16(b[2:], uint16(sa.Port))
+		copy(b[4:], sa.Addr[:])
+		addr, _ := sys.ParseSockaddr(b)
+		return addr, b
+	case *unix.SockaddrInet6:
+		b := make([]byte, unix.SizeofSockaddrInet6)
+		binary.NativeEndian.PutUint16(b, unix.AF_INET6)
+		binary.BigEndian.PutUint16(b[2:], uint16(sa.Port))
+		copy(b[8:], sa.Addr[:])
+		binary.NativeEndian.PutUint32(b[24:], sa.ZoneId)
+		addr, _ := sys.ParseSockaddr(b)
+		return addr, b
+	}
+	return netip.AddrPort{}, make([]byte, unix.SizeofSockaddrInet6) // no UDP socket has another
+}
+
+// setStamps makes a socket report stamps of the packets that ask, without a copy of them (SO_TIMESTAMPING), and throw away what comes to it,
+// though it should be nothing: it would take the room of stamps (net/core/skbuff.c sock_queue_err_skb). That is a socket filter of one
+// instruction (socket(7) SO_ATTACH_FILTER): take 0 bytes.
+func setStamps(fd int) error {
+	const flags = unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_ID | unix.SOF_TIMESTAMPING_OPT_TSONLY
+	if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags, "SO_TIMESTAMPING"); err != nil {
+		return err
+	}
 	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 	return os.NewSyscallError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: 1, Filter: &nothing}))
 }
 
-// probeStamps sends packets over loopback, between sockets of its own, and waits for their stamps; named says that the kernel takes our ids.
-// Receive stamps begin some time after the first socket has asked for them (net_enable_timestamp leaves that to a kernel thread), so that
-// a run that began at once would miss some.
-func probeStamps(flags uint32, cfg *backend.Config) (named bool, err error) {
-	p, err := openSocketPair()
-	if err != nil {
-		return false, err
+// Close closes the twins.
+func (s *Stamps) Close() error {
+	if s == nil {
+		return nil
 	}
-	defer p.close()
-	if err := errors.Join(setStamps(p.from, false), setStamps(p.to, cfg.Receive)); err != nil {
-		return false, err
+	var errs []error
+	for _, fd := range s.twins {
+		errs = append(errs, os.NewSyscallError("close", unix.Close(fd)))
 	}
-	named = true
-	errno := p.ask(flags, named)
-	if errno == unix.EINVAL {
-		named = false
-		errno = p.ask(flags, named)
-	}
-	if errno != 0 {
-		return false, fmt.Errorf("SO_TIMESTAMPING as control message: %w", os.NewSyscallError("sendmmsg", errno))
-	}
-	var found Events
-	ring := &StampRing{}
-	found.Keep(ring, cfg.Now)
-	out, in := false, !cfg.Receive
-	for give := time.Now().Add(probePatience); !out || !in; time.Sleep(100 * time.Microsecond) {
-		found.Drain(p.from, 0)
-		out = out || ring.given.Load() > 0
-		if in = in || p.stamped(); !in {
-			p.ask(flags, named)
-		}
-		if time.Now().After(give) {
-			return false, errors.New("the kernel takes packets that ask for them and makes none")
-		}
-	}
-	return named, nil
+	s.twins = nil
+	return errors.Join(errs...)
 }
 
-// probePatience is how long the probe waits for stamps.
-const probePatience = time.Second
+// probePatience is how long the probe waits for stamps, probeID the id of its packets.
+const (
+	probePatience = time.Second
+	probeID       = 0x6b1a57
+)
 
-// probeID is the id that the probe's packet has where the kernel takes ids.
-const probeID = 0x6b1a57
+// probeStamps sends packets over loopback, between sockets of its own, and waits for their stamps; it finds out whether the kernel takes our
+// ids. Receive stamps begin some time after the first socket has asked for them (net_enable_timestamp leaves that to a kernel thread), so
+// that a run that began at once would miss some.
+func probeStamps(s *Stamps, cfg *backend.Config) error {
+	p, err := openSocketPair()
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	err = errors.Join(setStamps(p.from), setInt(p.to, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_SOFTWARE|unix.SOF_TIMESTAMPING_RX_SOFTWARE, "SO_TIMESTAMPING"))
+	if err != nil {
+		return err
+	}
+	errno := p.ask(s)
+	if s.named = errno != unix.EINVAL; !s.named {
+		errno = p.ask(s)
+	}
+	if errno != 0 {
+		return fmt.Errorf("SO_TIMESTAMPING as control message: %w", os.NewSyscallError("sendmmsg", errno))
+	}
+	out, in := false, !cfg.Receive
+	for give := time.Now().Add(probePatience); !out || !in; time.Sleep(100 * time.Microsecond) {
+		for !out {
+			entry, errno := s.queue.Next(p.from)
+			if errno != 0 {
+				break
+			}
+			software, _ := s.queue.Stamps()
+			out = entry.Origin == unix.SO_EE_ORIGIN_TIMESTAMPING && software != 0
+		}
+		if in = in || p.stamped(); !in {
+			p.ask(s)
+		}
+		if time.Now().After(give) {
+			return errors.New("the kernel takes packets that ask for them and makes none")
+		}
+	}
+	return nil
+}
 
 // ask sends an empty packet that asks for stamps.
-func (p pair) ask(flags uint32, named bool) syscall.Errno {
-	control := make([]byte, sys.StampRequestBytes)
-	n := sys.PutStampRequest(control, flags, probeID, named)
+func (p pair) ask(s *Stamps) syscall.Errno {
+	request := s.Request(0, probeID)
 	iov := unix.Iovec{}
 	msgs := make([]unix.Mmsghdr, 1)
-	msgs[0].Hdr = unix.Msghdr{Iov: &iov, Control: &control[0]}
+	msgs[0].Hdr = unix.Msghdr{Iov: &iov, Control: &request[0]}
 	msgs[0].Hdr.SetIovlen(1)
-	msgs[0].Hdr.SetControllen(n)
+	msgs[0].Hdr.SetControllen(len(request))
 	_, errno := sys.Sendmmsg(p.from, msgs)
 	return errno
 }

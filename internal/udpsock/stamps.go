@@ -3,34 +3,51 @@
 package udpsock
 
 import (
+	"net/netip"
+
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
+	"blast/internal/clock"
 	"blast/internal/sys"
 )
 
 const (
-	// owedRoom is the number of sockets remembered for having stamps to come. Those beyond are found by the Sweep.
-	owedRoom = 64
-	// owedLooks is the number of Reaps for which a socket is looked at; a stamp that takes longer is found by the Sweep, or is lost.
-	owedLooks = 32
+	// stampRoom is the number of stamps that wait to be taken; more are lost.
+	stampRoom = 1024
+	// owedRoom is the number of sockets remembered for having stamps to come, a power of two.
+	owedRoom = 256
+	// owedLooks is the number of Reaps for which a socket is looked at; a stamp that takes longer is found when the next packet of the flow asks.
+	owedLooks = 64
 	// recentRoom is the number of packets whose ids are remembered where the kernel counts.
 	recentRoom = 1024
 )
 
-// Stamps asks for transmit stamps of single packets of a Sender and gathers what the error queues bring back. nil is the absence of it.
-// Used by the Sender's thread.
+// Stamps sends the packets that ask for transmit stamps and gathers what comes back. nil is the absence of it. Used by the Sender's thread.
+//
+// Each flow has a twin for them: a second socket on the same address and port, connected to another port of the peer, so that replies and ICMP
+// errors go to the first one, and strangers find neither. A stamp wakes whoever waits for the socket (sock_def_error_report), in the middle of the send path; nobody waits for a twin, so
+// following a packet does not change what becomes of its reply.
 type Stamps struct {
 	flags   uint32 // SOF_TIMESTAMPING_TX_*
 	each    int    // stamps a packet
 	named   bool   // the kernel takes our ids (Linux 6.13), else it counts the packets of each socket that asked
 	control []byte // one request for each message of a call
+	twins   []int  // by flow
+	peers   []netip.AddrPort
+	names   [][]byte // the same as the kernel has them
 
-	own, other *StampRing // what the Sender and the Receiver came upon
-	waiting    int        // stamps still to come, as far as known
-	owed       [owedRoom]owedSocket
-	first      int
-	owing      int
+	queue sys.ErrorQueue
+	clock clock.Realtime
+	now   func() int64
+
+	found   [stampRoom]backend.Stamp
+	first   int
+	finds   int
+	waiting int // stamps still to come, as far as known
+	owed    [owedRoom]owedSocket
+	oldest  int
+	owing   int
 
 	counts []uint32 // by flow: what the kernel has counted; nil where it takes our ids
 	lost   []bool   // by flow: it may have counted a packet that it then refused
@@ -38,7 +55,7 @@ type Stamps struct {
 	noted  uint64
 }
 
-// owedSocket is a flow whose socket has stamps to come.
+// owedSocket is a flow whose twin has stamps to come.
 type owedSocket struct {
 	flow  int32
 	looks int32
@@ -50,15 +67,34 @@ type countedPacket struct {
 	count, id uint32
 }
 
-// Wants reports whether the slot is to be asked for.
+// Wants reports whether the slot asks, and so leaves by its flow's twin.
 func (s *Stamps) Wants(slot *backend.Slot) bool {
 	return s != nil && slot.Stamp != 0 && (s.named || !s.lost[slot.Flow])
 }
 
-// Request is the control message for message m of a call, whose packet has the given id.
+// Twins are the descriptors, by flow; none without stamps.
+func (s *Stamps) Twins() []int {
+	if s == nil {
+		return nil
+	}
+	return s.twins
+}
+
+// Peer is the destination of a flow, with its zone as a number.
+func (s *Stamps) Peer(flow int) netip.AddrPort { return s.peers[flow] }
+
+// Request is the control data of message m of a call, whose packet has the given id.
 func (s *Stamps) Request(m int, id uint32) []byte {
 	b := s.control[m*sys.StampRequestBytes:][:sys.StampRequestBytes]
 	return b[:sys.PutStampRequest(b, s.flags, id, s.named)]
+}
+
+// Address writes destination and request of the slot into the header of message m of a call.
+func (s *Stamps) Address(h *unix.Msghdr, m int, slot *backend.Slot) {
+	name, request := s.names[slot.Flow], s.Request(m, slot.Stamp)
+	h.Name, h.Namelen = &name[0], uint32(len(name))
+	h.Control = &request[0]
+	h.SetControllen(len(request))
 }
 
 // Sent notes that the kernel took a packet that asked.
@@ -81,31 +117,69 @@ func (s *Stamps) Refused(slot *backend.Slot) {
 }
 
 func (s *Stamps) owe(o owedSocket) {
-	if s.owing == owedRoom || s.owing > 0 && s.owed[(s.first+s.owing-1)%owedRoom].flow == o.flow {
+	if s.owing == owedRoom || s.owing > 0 && s.owed[(s.oldest+s.owing-1)%owedRoom].flow == o.flow {
 		return
 	}
-	s.owed[(s.first+s.owing)%owedRoom] = o
+	s.owed[(s.oldest+s.owing)%owedRoom] = o
 	s.owing++
 }
 
-// Round looks at sockets that have stamps to come. It is called once per Reap.
-func (s *Stamps) Round(events *Events, fds []int) {
+// Round looks at twins that have stamps to come. It is called once per Reap.
+func (s *Stamps) Round() {
 	if s == nil || s.owing == 0 {
 		return
 	}
-	if s.waiting <= 0 {
-		s.owing, s.waiting = 0, 0
-		return
-	}
 	for range s.owing {
-		o := s.owed[s.first]
-		s.first = (s.first + 1) % owedRoom
+		if s.waiting <= 0 {
+			s.owing, s.waiting = 0, 0
+			return
+		}
+		o := s.owed[s.oldest]
+		s.oldest = (s.oldest + 1) % owedRoom
 		s.owing--
-		events.Drain(fds[o.flow], int(o.flow))
+		s.drain(o.flow)
 		if o.looks++; o.looks < owedLooks {
 			s.owe(o)
 		}
 	}
+}
+
+// drain empties the error queue of a twin, into which stamps come.
+func (s *Stamps) drain(flow int32) {
+	for range stampRoom {
+		entry, errno := s.queue.Next(s.twins[flow])
+		if errno != 0 {
+			return
+		}
+		if entry.Origin == unix.SO_EE_ORIGIN_TIMESTAMPING {
+			s.stamp(&entry, flow)
+		}
+	}
+}
+
+// stamp keeps one stamp.
+func (s *Stamps) stamp(entry *sys.SocketError, flow int32) {
+	software, _ := s.queue.Stamps()
+	kind := backend.StampSoftware
+	switch {
+	case software == 0:
+		return
+	case entry.Info == sys.StampScheduled:
+		kind = backend.StampSched
+	case entry.Info != sys.StampSent:
+		return
+	}
+	s.waiting--
+	id, ok := entry.Data, true
+	if !s.named {
+		id, ok = s.lookUp(flow, id)
+	}
+	if !ok || s.finds == stampRoom {
+		return
+	}
+	s.clock.Renew(s.now(), s.now)
+	s.found[(s.first+s.finds)%stampRoom] = backend.Stamp{ID: id, Kind: kind, At: s.clock.Monotonic(software)}
+	s.finds++
 }
 
 // Take implements backend.Stamper.
@@ -113,20 +187,10 @@ func (s *Stamps) Take(into []backend.Stamp) (n int) {
 	if s == nil {
 		return 0
 	}
-	for n < len(into) {
-		f, ok := s.own.take()
-		if !ok {
-			if f, ok = s.other.take(); !ok {
-				return n
-			}
-		}
-		s.waiting--
-		if !s.named {
-			if f.id, ok = s.lookUp(f.flow, f.id); !ok {
-				continue
-			}
-		}
-		into[n] = backend.Stamp{ID: f.id, Kind: f.kind, At: f.at}
+	for n < len(into) && s.finds > 0 {
+		into[n] = s.found[s.first]
+		s.first = (s.first + 1) % stampRoom
+		s.finds--
 		n++
 	}
 	return n

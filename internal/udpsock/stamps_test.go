@@ -2,6 +2,7 @@ package udpsock
 
 import (
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 type asker struct {
 	t      *testing.T
 	fds    []int
+	sink   func() // closes it
 	stamps *Stamps
-	events Events
 }
 
 func newAsker(t *testing.T, sockets int, named bool) *asker {
@@ -27,7 +28,8 @@ func newAsker(t *testing.T, sockets int, named bool) *asker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(sink.close)
+	a.sink = sync.OnceFunc(sink.close)
+	t.Cleanup(a.sink)
 	to, err := localAddr(sink.to)
 	if err != nil {
 		t.Fatal(err)
@@ -42,12 +44,15 @@ func newAsker(t *testing.T, sockets int, named bool) *asker {
 	}
 	var limits backend.Limits
 	cfg := &backend.Config{Stamps: true, Now: clock.NewReal().Now}
-	if a.stamps = OpenStamps(cfg, a.fds, &Handoff{}, &a.events, &limits, 1); a.stamps == nil {
+	if a.stamps = OpenStamps(cfg, a.fds, &limits, 1); a.stamps == nil {
 		t.Fatal(limits.Notes)
 	}
-	if !named {
-		a.stamps.named, a.stamps.counts, a.stamps.lost = false, make([]uint32, sockets), make([]bool, sockets)
-	}
+	t.Cleanup(func() {
+		if err := a.stamps.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	a.stamps.named = a.stamps.named && named
 	return a
 }
 
@@ -59,13 +64,12 @@ func (a *asker) send(flow int, id uint32) {
 	msgs := make([]unix.Mmsghdr, 1)
 	msgs[0].Hdr = unix.Msghdr{Iov: &iov}
 	msgs[0].Hdr.SetIovlen(1)
-	wants := a.stamps.Wants(&slot)
+	wants, fd := a.stamps.Wants(&slot), a.fds[flow]
 	if wants {
-		request := a.stamps.Request(0, id)
-		msgs[0].Hdr.Control = &request[0]
-		msgs[0].Hdr.SetControllen(len(request))
+		a.stamps.Address(&msgs[0].Hdr, 0, &slot)
+		fd = a.stamps.Twins()[flow]
 	}
-	if n, errno := sys.Sendmmsg(a.fds[flow], msgs); n != 1 {
+	if n, errno := sys.Sendmmsg(fd, msgs); n != 1 {
 		a.t.Fatal(errno)
 	}
 	if wants {
@@ -78,7 +82,7 @@ func (a *asker) ids(n int) map[uint32]int {
 	got := map[uint32]int{}
 	var buf [16]backend.Stamp
 	for give := time.Now().Add(5 * time.Second); time.Now().Before(give); {
-		a.stamps.Round(&a.events, a.fds)
+		a.stamps.Round()
 		for _, s := range buf[:a.stamps.Take(buf[:])] {
 			got[s.ID] |= 1 << s.Kind
 		}
@@ -121,9 +125,6 @@ func TestStampIDs(t *testing.T) {
 				want = 0
 			}
 		}
-		if a.events.Counts != [backend.NumEvents]uint64{} {
-			t.Errorf("named %v: events %v of stamps alone", named, a.events.Counts)
-		}
 	}
 }
 
@@ -141,26 +142,39 @@ func TestStampCountLost(t *testing.T) {
 	}
 }
 
-// An ICMP error behind stamps in the error queue is found by the same Drain, and counts once.
-func TestStampsBeforeError(t *testing.T) {
-	closed := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1) // tcpmux: nobody serves it by UDP
-	fd, err := Connect(backend.Flow{Dst: closed}, func(fd int) error { return setInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1, "IP_RECVERR") })
+// A packet by a twin comes from the flow's own address and port; what is sent to that port goes to the flow's socket, and so does an ICMP
+// error. Nobody who waits for that socket is woken by a stamp.
+func TestStampTwins(t *testing.T) {
+	a := newAsker(t, 1, true)
+	local, err := localAddr(a.fds[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	a := &asker{t: t, fds: []int{fd}}
-	var limits backend.Limits
-	if a.stamps = OpenStamps(&backend.Config{Stamps: true, Now: clock.NewReal().Now}, a.fds, &Handoff{}, &a.events, &limits, 1); a.stamps == nil {
-		t.Fatal(limits.Notes)
+	twin, err := localAddr(a.stamps.Twins()[0])
+	if err != nil || twin != local {
+		t.Fatalf("twin at %v, %v: want %v", twin, err, local)
 	}
+	if reuse, err := getInt(a.fds[0], unix.SOL_SOCKET, unix.SO_REUSEADDR, "SO_REUSEADDR"); reuse != 0 || err != nil {
+		t.Errorf("the flow's socket lets others have its port: %d, %v", reuse, err)
+	}
+	if err := setInt(a.fds[0], unix.IPPROTO_IP, unix.IP_RECVERR, 1, "IP_RECVERR"); err != nil {
+		t.Fatal(err)
+	}
+	a.sink() // from here on the port is closed
 	a.send(0, 1)
-	got := a.ids(1)
-	for give := time.Now().Add(5 * time.Second); a.events.Counts[backend.EventConnRefused] == 0 && time.Now().Before(give); {
-		a.events.Drain(fd, 0)
+	if got := a.ids(1); got[1] != 3 {
+		t.Fatalf("stamps %v: want both of packet 1", got)
 	}
-	if got[1] != 3 || a.events.Counts[backend.EventConnRefused] != 1 || len(got) != 1 {
-		t.Errorf("stamps %v, events %v: want both stamps of packet 1, and one refusal", got, a.events.Counts)
+	var events Events
+	for give := time.Now().Add(5 * time.Second); events.Counts[backend.EventConnRefused] == 0 && time.Now().Before(give); {
+		events.Drain(a.fds[0])
+	}
+	if events.Counts[backend.EventConnRefused] != 1 {
+		t.Errorf("events %v: want one refusal, at the flow's socket", events.Counts)
+	}
+	polls := []unix.PollFd{{Fd: int32(a.fds[0]), Events: unix.POLLIN}}
+	if n, err := unix.Poll(polls, 0); n != 0 || err != nil {
+		t.Errorf("%d ready (%x), %v: a stamp is seen at the flow's socket", n, polls[0].Revents, err)
 	}
 }
 
@@ -175,12 +189,10 @@ func TestStampAllocs(t *testing.T) {
 	var buf [16]backend.Stamp
 	taken := 0
 	n := testing.AllocsPerRun(200, func() {
-		request := a.stamps.Request(0, slot.Stamp)
-		msgs[0].Hdr.Control = &request[0]
-		msgs[0].Hdr.SetControllen(len(request))
-		sys.Sendmmsg(a.fds[0], msgs)
+		a.stamps.Address(&msgs[0].Hdr, 0, &slot)
+		sys.Sendmmsg(a.stamps.Twins()[0], msgs)
 		a.stamps.Sent(&slot)
-		a.stamps.Round(&a.events, a.fds)
+		a.stamps.Round()
 		taken += a.stamps.Take(buf[:])
 	})
 	if n != 0 || taken < 200 {

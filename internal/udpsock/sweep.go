@@ -50,7 +50,7 @@ func (w *Sweep) Round(events *Events) {
 	}
 	for i := range polls {
 		if polls[i].Revents&unix.POLLERR != 0 {
-			events.Drain(int(polls[i].Fd), from+i)
+			events.Drain(int(polls[i].Fd))
 		}
 	}
 }
