@@ -16,7 +16,7 @@ import (
 const (
 	// stampRate is the number of packets a second that --stamps auto follows.
 	stampRate = 1000
-	// stampLeast is the least N of its 1/N: a stamp wakes the receiving thread, so that packets with stamps are to stay few among the others.
+	// stampLeast is the least N of its 1/N: packets with stamps are to stay few among the others, whose figures they must not colour.
 	stampLeast = 16
 	// stampUnpaced is its N where no plan tells the rate, stampClosed where clients that wait for their replies keep it lower.
 	stampUnpaced, stampClosed = 512, 64
