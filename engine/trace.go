@@ -44,7 +44,6 @@ type trace struct {
 
 // tracing is the part of a run that follows sampled packets, on Run's goroutine.
 type tracing struct {
-	traces []trace // by worker; empty without stamps
 	kinds  backend.StampKinds
 	left   backend.StampKind // the stamp that says when a packet left
 	need   uint8
