@@ -44,9 +44,9 @@ type trace struct {
 
 // tracing is the part of a run that follows sampled packets, on Run's goroutine.
 type tracing struct {
-	kinds  backend.StampKinds
-	left   backend.StampKind // the stamp that says when a packet left
-	need   uint8
+	kinds backend.StampKinds // that packets on their way out have
+	left  backend.StampKind  // the one that says when a packet left
+	need  uint8              // traced.have of a complete packet
 
 	came                [backend.NumStampKinds]uint64
 	replies, unreceived uint64 // unreceived: without the time at which our kernel took them in
@@ -60,8 +60,8 @@ type tracing struct {
 	low, high    int64 // bounds of its clock's lead over ours
 
 	gap, gapError stats.Hist
-	gaps          []float64
-	planned       bool
+	gaps          []float64 // of a Poisson plan
+	planned       bool      // there is a plan to hold gaps against
 }
 
 // part is a segment.
