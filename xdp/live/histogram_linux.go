@@ -1,6 +1,7 @@
 package live
 
 import (
+	"errors"
 	"math"
 	"math/bits"
 
@@ -46,11 +47,15 @@ type series struct {
 	last *sendHistogram // nil while it was empty: most CPUs of a large machine never see a reply
 }
 
-// next reads key of m and adds what is new to h. The kernel does not know the extremes of a difference: they are exact where they are
+// next reads key of m and adds what is new to h. Where somebody writes so often that nothing coherent can be read, nothing is added: a later reading has it
+// all. The kernel does not know the extremes of a difference: they are exact where they are
 // those of all, and else the bounds of the outermost buckets.
-func (s *series) next(m *ebpf.Map, key uint32, h *Histogram) error {
-	now, err := steady(m, key)
-	if err != nil {
+func (s *series) next(m *ebpf.Map, key uint32, h *Histogram, tries int) error {
+	now, ok, err := steady(m, key, tries)
+	if !ok && err == nil && tries == triesLast {
+		err = errors.New("histogram: written without a pause")
+	}
+	if err != nil || !ok {
 		return err
 	}
 	diff := s.last
@@ -81,23 +86,32 @@ func (s *series) next(m *ebpf.Map, key uint32, h *Histogram) error {
 	return nil
 }
 
-// steady reads a histogram until two readings agree, or a few times where somebody writes all the while. In an interval that is over hardly
-// anybody writes; but a virtual CPU can be stopped between taking the time and recording, and half of a record would be a contradiction.
-func steady(m *ebpf.Map, key uint32) (*sendHistogram, error) {
+const (
+	// triesNow is how often a histogram is read that can be read later as well, triesLast one that cannot: some tenths of a second.
+	triesNow, triesLast = 8, 4000
+)
+
+// steady reads a histogram until two readings agree between two records, and reports whether they did. In an interval that is over hardly anybody
+// writes, but a reader that comes late reads what is in use again; and a virtual CPU can be stopped in the middle of a record, which begun and done
+// tell.
+func steady(m *ebpf.Map, key uint32, tries int) (*sendHistogram, bool, error) {
 	now, before := &sendHistogram{}, &sendHistogram{}
 	if err := m.Lookup(key, now); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if now.Count == 0 && now.Refused == 0 {
-		return &sendHistogram{}, nil
+	if now.Begun == 0 && now.Refused == 0 {
+		return &sendHistogram{}, true, nil
 	}
-	for tries := 0; *now != *before && tries < 8; tries++ {
+	for ; tries > 0; tries-- {
 		now, before = before, now
 		if err := m.Lookup(key, now); err != nil {
-			return nil, err
+			return nil, false, err
+		}
+		if now.Begun == now.Done && *now == *before {
+			return now, true, nil
 		}
 	}
-	return now, nil
+	return nil, false, nil
 }
 
 // bucketLow is the smallest value of bucket i.

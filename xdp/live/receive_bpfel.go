@@ -29,6 +29,8 @@ type receiveCounts struct {
 
 type receiveHistogram struct {
 	_       structs.HostLayout
+	Begun   uint64
+	Done    uint64
 	Count   uint64
 	Refused uint64
 	SumLo   uint64

@@ -203,7 +203,7 @@ func (r *Receiver) Collect(now int64, fn func(*ReceiverInterval)) error {
 	if now == never {
 		v := &ReceiverInterval{Index: r.next}
 		for turn := range int64(rotateReceive) {
-			if err := r.read((r.next+turn)%rotateReceive, v); err != nil {
+			if err := r.read((r.next+turn)%rotateReceive, v, triesLast); err != nil {
 				return err
 			}
 		}
@@ -213,7 +213,7 @@ func (r *Receiver) Collect(now int64, fn func(*ReceiverInterval)) error {
 	}
 	for r.start+(r.next+1)*int64(r.cfg.Interval)+settle <= now {
 		v := &ReceiverInterval{Index: r.next}
-		if err := r.read(r.next%rotateReceive, v); err != nil {
+		if err := r.read(r.next%rotateReceive, v, triesNow); err != nil {
 			return err
 		}
 		r.next++
@@ -223,11 +223,11 @@ func (r *Receiver) Collect(now int64, fn func(*ReceiverInterval)) error {
 }
 
 // read adds what is new in one turn's histograms of all CPUs.
-func (r *Receiver) read(turn int64, v *ReceiverInterval) error {
+func (r *Receiver) read(turn int64, v *ReceiverInterval, tries int) error {
 	for cpu := range r.cpus {
 		base := (cpu*rotateReceive + int(turn)) * kinds
 		for kind, h := range []*Histogram{&v.Latency, &v.Service, &v.Server} {
-			if err := r.series[base+kind].next(r.objects.Histograms, uint32(base+kind), h); err != nil {
+			if err := r.series[base+kind].next(r.objects.Histograms, uint32(base+kind), h, tries); err != nil {
 				return fmt.Errorf("read histogram: %w", err)
 			}
 		}

@@ -27,6 +27,8 @@ type sendFlow struct {
 
 type sendHistogram struct {
 	_       structs.HostLayout
+	Begun   uint64
+	Done    uint64
 	Count   uint64
 	Refused uint64
 	SumLo   uint64

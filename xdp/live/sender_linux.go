@@ -479,7 +479,7 @@ func (s *Sender) Collect(now int64, fn func(*SenderInterval)) error {
 	if now == never {
 		v := &SenderInterval{Index: s.next}
 		for turn := range int64(rotateSend) {
-			if err := s.read((s.next+turn)%rotateSend, v); err != nil {
+			if err := s.read((s.next+turn)%rotateSend, v, triesLast); err != nil {
 				return err
 			}
 		}
@@ -489,7 +489,7 @@ func (s *Sender) Collect(now int64, fn func(*SenderInterval)) error {
 	}
 	for s.start != 0 && s.start+(s.next+1)*int64(s.cfg.Interval)+settle <= now {
 		v := &SenderInterval{Index: s.next}
-		if err := s.read(s.next%rotateSend, v); err != nil {
+		if err := s.read(s.next%rotateSend, v, triesNow); err != nil {
 			return err
 		}
 		s.next++
@@ -499,8 +499,8 @@ func (s *Sender) Collect(now int64, fn func(*SenderInterval)) error {
 }
 
 // read adds what is new in one turn's histogram.
-func (s *Sender) read(turn int64, v *SenderInterval) error {
-	if err := s.series[turn].next(s.objects.Lags, uint32(turn), &v.Lag); err != nil {
+func (s *Sender) read(turn int64, v *SenderInterval, tries int) error {
+	if err := s.series[turn].next(s.objects.Lags, uint32(turn), &v.Lag, tries); err != nil {
 		return fmt.Errorf("read histogram: %w", err)
 	}
 	st, err := s.state()
@@ -566,7 +566,7 @@ func (s *Sender) Account() (Account, error) {
 func (s *Sender) FlushTimes() (Histogram, error) {
 	var h Histogram
 	var from series
-	if err := from.next(s.objects.Lags, flushTimes, &h); err != nil {
+	if err := from.next(s.objects.Lags, flushTimes, &h, triesNow); err != nil {
 		return h, fmt.Errorf("read flush times: %w", err)
 	}
 	return h, nil
@@ -581,11 +581,13 @@ func (s *Sender) Gaps() (gap, off Histogram, err error) {
 		return gap, off, nil
 	}
 	for key, h := range []*Histogram{&gap, &off} {
-		k, err := steady(s.objects.Gaps, uint32(key))
+		k, ok, err := steady(s.objects.Gaps, uint32(key), triesNow)
 		if err != nil {
 			return gap, off, fmt.Errorf("read gaps: %w", err)
 		}
-		h.add(k)
+		if ok {
+			h.add(k)
+		}
 	}
 	return gap, off, nil
 }

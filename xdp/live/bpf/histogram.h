@@ -6,6 +6,7 @@
 #define HIST_MAX 3600000000000ULL
 
 struct histogram {
+	u64 begun, done;    /* records; they differ while one is being written. First, so that a reader's copy begins with them */
 	u64 count;
 	u64 refused;        /* values outside the range */
 	u64 sum_lo, sum_hi; /* exact */
@@ -51,6 +52,8 @@ INLINE void record(struct histogram *h, s64 v)
 	barrier(i);
 	if (i >= HIST_BUCKETS)
 		return;
+	u64 begun = h->begun + 1;
+	*(volatile u64 *)&h->begun = begun;
 	h->buckets[i]++;
 	u64 n = h->count++;
 	if (n == 0 || v < h->min)
@@ -61,4 +64,5 @@ INLINE void record(struct histogram *h, s64 v)
 	if (sum < h->sum_lo)
 		h->sum_hi++;
 	h->sum_lo = sum;
+	*(volatile u64 *)&h->done = begun;
 }
