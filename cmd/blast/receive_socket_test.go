@@ -131,6 +131,6 @@ func TestRatioReceivers(t *testing.T) {
 	}
 	t.Logf("highest VALID rates in k/s: %v", highest)
 	if highest["xdp"] == 0 || highest["xdp"] < 2*highest["socket"] {
-		t.Errorf("want the receiver inside the kernel at twice the rate of the sockets at least': %v", highest)
+		t.Errorf("want the receiver inside the kernel at twice the rate of the sockets at least: %v", highest)
 	}
 }
