@@ -135,6 +135,10 @@ type Limits struct {
 	Stamps StampKinds
 	// Arrivals says that Packet.Kernel is set although Stamps may be empty.
 	Arrivals bool
+	// HardwareArrivals says that Packet.Kernel is when the device had the packet, by the device's own clock; packets without such a time have none.
+	HardwareArrivals bool
+	// ClockErrorNS bounds the error of converting a device's times to CLOCK_MONOTONIC, as far as it has shown; 0 where no stamp is a device's.
+	ClockErrorNS int64
 	// Mode is one line for the report: "connected sockets", "copy, generic", ...
 	Mode string
 	// SendBuffer and ReceiveBuffer are the effective socket buffers in bytes, as the kernel reports them (doubled); 0 where there is none.

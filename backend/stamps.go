@@ -24,6 +24,9 @@ func (s StampKinds) Has(kind StampKind) bool { return s>>kind&1 != 0 }
 // With is the set and kind.
 func (s StampKinds) With(kind StampKind) StampKinds { return s | 1<<kind }
 
+// Without is the set but for kind.
+func (s StampKinds) Without(kind StampKind) StampKinds { return s &^ (1 << kind) }
+
 // Stamp is when one packet passed one place.
 type Stamp struct {
 	// ID is Slot.Stamp of the packet.

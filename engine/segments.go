@@ -11,48 +11,83 @@ import (
 // fillTrace adds to a result what stamps told.
 func (r *run) fillTrace(res *stats.Result) {
 	t := &r.tracing
+	best := t.best()
 	var asked uint64
+	var clockError int64
 	for i := range r.lanes {
 		if f := r.lanes[i].trace.send; f != nil {
 			asked += f.asked
 		}
+		clockError = max(clockError, r.lanes[i].limits.ClockErrorNS)
 	}
-	res.Gap = t.gap.Summary()
+	res.Gap = best.gap.Summary()
 	if asked == 0 {
 		return
 	}
 	if r.Echo {
-		res.Segments = t.segments(r.StampEvery, asked)
+		res.Segments = t.segments(best, r.StampEvery, asked, clockError)
 	}
-	if t.planned && t.gap.Count() > 0 {
-		res.Departures = &stats.Departures{Source: "tx_" + t.source(), Error: t.gapError.Summary(), Test: r.fit()}
+	if t.planned && best.gap.Count() > 0 {
+		res.Departures = &stats.Departures{Source: "tx_" + best.source(), Error: best.gapError.Summary(), Test: r.fit(best.gaps)}
 	}
 }
 
 // source is what makes the stamps of departures.
-func (t *tracing) source() string {
+func (t *tally) source() string {
 	switch {
 	case t.kinds == 0:
 		return "xdp"
 	case t.left == backend.StampHardware:
-		return "hardware"
+		return hardware
 	}
 	return "software"
 }
 
-// segments is where the time of the complete ones among asked packets went.
-func (t *tracing) segments(every, asked uint64) *stats.Segments {
-	s := &stats.Segments{
-		Every: every, Complete: t.complete, Incomplete: asked - min(t.complete, asked), Latency: t.latency.Summary(),
-		Stamps: t.source(), ResidualNS: t.residualWire,
+// hardware is what Segments says of stamps that a device makes.
+const hardware = "hardware"
+
+// arrivals is what makes the times of replies.
+func (t *tracing) arrivals() string {
+	switch {
+	case t.hardwareArrivals:
+		return hardware
+	case t.kinds == 0:
+		return "xdp"
 	}
-	for _, p := range t.shape(s) {
-		s.Parts = append(s.Parts, stats.Segment{Name: partNames[p], NS: t.parts[p].Summary()})
+	return "software"
+}
+
+// device says what is to be known of the device's stamps: by which clock they are, or why there are none.
+func (t *tracing) device(best *tally, clockError int64) (notes []string) {
+	came, of := t.came[backend.StampHardware], t.came[backend.StampSoftware]
+	if best.left != backend.StampHardware && came > 0 {
+		notes = append(notes, fmt.Sprintf("the device stamped %d of %d departures, too few to go by: many keep one stamp at a time, until it is read; follow fewer packets or send more slowly", came, of))
+	}
+	if best.left == backend.StampHardware || t.hardwareArrivals {
+		notes = append(notes, fmt.Sprintf("times of the device are within %s of ours: half of the bracket of each comparison, and what its rate is not known for", stats.FormatNS(clockError)))
+	}
+	if best.early > clockError+clockSlack {
+		notes = append(notes, fmt.Sprintf("the device stamped a packet %s before its driver had it: something sets its clock, or the driver stamps late", stats.FormatNS(best.early)))
+	}
+	return notes
+}
+
+// segments is where the time of the complete ones among asked packets went.
+func (t *tracing) segments(best *tally, every, asked uint64, clockError int64) *stats.Segments {
+	s := &stats.Segments{
+		Every: every, Complete: best.complete, Incomplete: asked - min(best.complete, asked), Latency: best.latency.Summary(),
+		Stamps: best.source(), Arrivals: t.arrivals(), ResidualNS: best.residualWire,
+	}
+	if s.Stamps == hardware || s.Arrivals == hardware {
+		s.ClockErrorNS = clockError
+	}
+	for _, p := range best.shape(s) {
+		s.Parts = append(s.Parts, stats.Segment{Name: partNames[p], NS: best.parts[p].Summary()})
 	}
 	if s.Incomplete > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d sampled packets had no reply, or lack a stamp, and are in no part", s.Incomplete, asked))
 	}
-	s.Notes = append(s.Notes, t.missing()...)
+	s.Notes = append(append(s.Notes, t.missing()...), t.device(best, clockError)...)
 	return s
 }
 
@@ -71,7 +106,7 @@ func (t *tracing) missing() (notes []string) {
 
 // shape chooses the parts that can be told apart, and says in s why others cannot. The clock of a server that stamps is ours when no packet
 // arrived there before it left here, nor left there after it arrived here; on another host the same bounds say how far it is ahead.
-func (t *tracing) shape(s *stats.Segments) []part {
+func (t *tally) shape(s *stats.Segments) []part {
 	before := []part{partLag, partSendCall, partKernel}
 	after := []part{partQueue, partUser}
 	switch {
@@ -87,7 +122,7 @@ func (t *tracing) shape(s *stats.Segments) []part {
 	case t.complete == 0:
 	case !t.served:
 		s.Notes = append(s.Notes, "the target stamps nothing (its own servers do, in payloads of 48 bytes and more): wire includes its time")
-	case t.low <= clockSlack && t.high >= -clockSlack:
+	case t.low <= clockSlack+s.ClockErrorNS && t.high >= -clockSlack-s.ClockErrorNS:
 		s.SameClock, s.ResidualNS = true, t.residual
 		middle = []part{partUp, partServer, partDown}
 	default:
@@ -101,12 +136,12 @@ func (t *tracing) shape(s *stats.Segments) []part {
 }
 
 // fit tests the gaps of a Poisson plan: a worker of n has every n-th slot, and so Erlang gaps of shape n.
-func (r *run) fit() *stats.FitTest {
+func (r *run) fit(gaps []float64) *stats.FitTest {
 	process, random := r.Schedule.(*pace.Process)
 	if !random {
 		return nil
 	}
-	test, ok := stats.FitErlang(r.tracing.gaps, r.Workers, process.MeanPPS()/1e9)
+	test, ok := stats.FitErlang(gaps, r.Workers, process.MeanPPS()/1e9)
 	if !ok {
 		return nil
 	}

@@ -26,7 +26,7 @@ const (
 type traced struct {
 	id                         uint32
 	have                       uint8 // bit by markKind
-	parted                     bool  // its gap to the one before is recorded
+	parted                     uint8 // its gap to the one before is recorded; bit by StampKind
 	planned, sent              int64
 	stamps                     [backend.NumStampKinds]int64
 	serverReceived, serverSent int64
@@ -44,12 +44,21 @@ type trace struct {
 
 // tracing is the part of a run that follows sampled packets, on Run's goroutine.
 type tracing struct {
-	kinds backend.StampKinds // that packets on their way out have
-	left  backend.StampKind  // the one that says when a packet left
-	need  uint8              // traced.have of a complete packet
+	kinds            backend.StampKinds // that packets on their way out have
+	hardwareArrivals bool               // replies have the device's time
 
 	came                [backend.NumStampKinds]uint64
 	replies, unreceived uint64 // unreceived: without the time at which our kernel took them in
+	planned             bool   // there is a plan to hold gaps against
+
+	tallies []tally // one, or without the device's stamps and with them: at the end it is known whether enough came
+}
+
+// tally is what some kinds of stamps tell.
+type tally struct {
+	kinds backend.StampKinds
+	left  backend.StampKind // the one that says when a packet left
+	need  uint8             // traced.have of a complete packet
 
 	parts        [numParts]stats.Hist
 	latency      stats.Hist
@@ -58,10 +67,10 @@ type tracing struct {
 	residualWire int64 // largest, with the wire as one
 	served       bool  // the target stamps
 	low, high    int64 // bounds of its clock's lead over ours
+	early        int64 // by how much at most the device stamped a packet before its driver did, which none can
 
 	gap, gapError stats.Hist
 	gaps          []float64 // of a Poisson plan
-	planned       bool      // there is a plan to hold gaps against
 }
 
 // part is a segment.
@@ -137,7 +146,7 @@ func (r *run) sampledRate() float64 {
 // trace takes what the threads have seen.
 func (r *run) trace() {
 	t := &r.tracing
-	if t.need == 0 {
+	if len(t.tallies) == 0 {
 		r.beginTrace()
 	}
 	for i := range r.lanes {
@@ -155,19 +164,42 @@ func (r *run) trace() {
 // beginTrace settles what a complete packet has. The workers are open.
 func (r *run) beginTrace() {
 	t := &r.tracing
-	t.low, t.high = math.MinInt64, math.MaxInt64
 	t.planned = !r.workers[0].planless
-	t.need = 1<<markSent | 1<<markReply
-	t.kinds = r.lanes[0].limits.Stamps
+	t.kinds, t.hardwareArrivals = r.lanes[0].limits.Stamps, r.lanes[0].limits.HardwareArrivals
+	for i := range r.lanes { // what all of them have
+		t.kinds &= r.lanes[i].limits.Stamps
+		t.hardwareArrivals = t.hardwareArrivals && r.lanes[i].limits.HardwareArrivals
+	}
+	_, random := r.Schedule.(*pace.Process)
+	if t.kinds.Has(backend.StampSoftware) && t.kinds.Has(backend.StampHardware) {
+		t.tallies = append(t.tallies, newTally(t.kinds.Without(backend.StampHardware), random))
+	}
+	t.tallies = append(t.tallies, newTally(t.kinds, random))
+}
+
+func newTally(kinds backend.StampKinds, random bool) tally {
+	t := tally{kinds: kinds, low: math.MinInt64, high: math.MaxInt64, need: 1<<markSent | 1<<markReply}
 	for kind := range backend.NumStampKinds {
-		if t.kinds.Has(kind) {
+		if kinds.Has(kind) {
 			t.need |= 1 << kind
 			t.left = kind
 		}
 	}
-	if _, random := r.Schedule.(*pace.Process); random {
+	if random {
 		t.gaps = make([]float64, 0, fitMost)
 	}
+	return t
+}
+
+// best is the tally that the figures are of: the device's stamps where at least half of the packets have them.
+func (t *tracing) best() *tally {
+	switch {
+	case len(t.tallies) == 0:
+		return &tally{}
+	case 2*t.came[backend.StampHardware] >= t.came[backend.StampSoftware]:
+		return &t.tallies[len(t.tallies)-1]
+	}
+	return &t.tallies[0]
 }
 
 // add enters one mark.
@@ -194,29 +226,34 @@ func (t *tracing) add(tr *trace, m *mark) {
 		t.came[m.kind]++
 	}
 	e.have |= 1 << m.kind
-	if e.have&t.need == t.need {
-		t.finish(e)
-	}
-	if m.kind == markSent || backend.StampKind(m.kind) == t.left {
-		if !startsRun(m.id) {
-			t.part(&tr.table[(m.id-1)&uint32(len(tr.table)-1)], e)
+	before, next := &tr.table[(m.id-1)&uint32(len(tr.table)-1)], &tr.table[(m.id+1)&uint32(len(tr.table)-1)]
+	for i := range t.tallies {
+		y := &t.tallies[i]
+		if y.need>>m.kind&1 != 0 && e.have&y.need == y.need {
+			y.finish(e)
 		}
-		if next := &tr.table[(m.id+1)&uint32(len(tr.table)-1)]; !startsRun(m.id + 1) {
-			t.part(e, next)
+		if m.kind != markSent && backend.StampKind(m.kind) != y.left {
+			continue
+		}
+		if !startsRun(m.id) {
+			y.part(before, e, t.planned)
+		}
+		if !startsRun(m.id + 1) {
+			y.part(e, next, t.planned)
 		}
 	}
 }
 
 // part records the gap between two slots of a run, once both have left.
-func (t *tracing) part(first, second *traced) {
+func (t *tally) part(first, second *traced, planned bool) {
 	left := uint8(1<<markSent | 1<<t.left)
-	if second.id != first.id+1 || first.have&second.have&left != left || second.parted {
+	if second.id != first.id+1 || first.have&second.have&left != left || second.parted>>t.left&1 != 0 {
 		return
 	}
-	second.parted = true
+	second.parted |= 1 << t.left
 	gap := second.stamps[t.left] - first.stamps[t.left]
 	t.gap.Record(max(gap, 0)) // stamps of two CPUs may change places
-	if !t.planned {
+	if !planned {
 		return
 	}
 	off := gap - (second.planned - first.planned)
@@ -227,7 +264,7 @@ func (t *tracing) part(first, second *traced) {
 }
 
 // finish records the parts of a packet that has everything.
-func (t *tracing) finish(e *traced) {
+func (t *tally) finish(e *traced) {
 	served := e.serverReceived != 0 && e.serverSent != 0
 	if t.complete == 0 {
 		t.served = served
@@ -238,6 +275,9 @@ func (t *tracing) finish(e *traced) {
 	t.complete++
 	latency := e.at - e.planned
 	t.latency.Record(latency)
+	if t.left == backend.StampHardware && t.kinds.Has(backend.StampSoftware) {
+		t.early = max(t.early, e.stamps[backend.StampSoftware]-e.stamps[t.left])
+	}
 	p, out := t.split(e, served)
 	for i, d := range p {
 		t.parts[i].Record(d)
@@ -251,7 +291,7 @@ func (t *tracing) finish(e *traced) {
 }
 
 // split is the length of every part of a packet, and when it left. Parts that a clock conversion would make negative are 0.
-func (t *tracing) split(e *traced, served bool) (p [numParts]int64, out int64) {
+func (t *tally) split(e *traced, served bool) (p [numParts]int64, out int64) {
 	at := e.planned
 	step := func(i part, until int64) { p[i], at = max(until-at, 0), until }
 	step(partLag, e.sent)

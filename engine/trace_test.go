@@ -214,6 +214,56 @@ func TestSegmentsMissing(t *testing.T) {
 	}
 }
 
+// Where the device stamps, a packet leaves when the device says so, and the bound of its clock is stated. A device that stamps too few, or none,
+// takes nothing from what software tells. Packets with and without its stamps are never in one histogram.
+func TestSegmentsHardware(t *testing.T) {
+	const toWire, clockError = 1100, 400
+	for _, c := range []struct {
+		why     string
+		stamps  func(seq uint64) bool // by the device
+		early   int64                 // ns before the driver, which shows that the clock is wrong
+		source  string
+		kernel  int64
+		missing uint64 // in 100
+		notes   []string
+	}{
+		{"each", func(uint64) bool { return true }, 0, "hardware", toWire - toSched, 0, []string{"within 400 ns"}},
+		{"three of four", func(seq uint64) bool { return seq/64%4 != 0 }, 0, "hardware", toWire - toSched, 25, []string{"are in no part", "within 400 ns"}},
+		{"one of four", func(seq uint64) bool { return seq/64%4 == 0 }, 0, "software", toDriver - toSched, 0, []string{"too few to go by"}},
+		{"none", func(uint64) bool { return false }, 0, "software", toDriver - toSched, 0, []string{"not one TX_HARDWARE"}},
+		{"a wrong clock", func(uint64) bool { return true }, 1100, "hardware", 0, 0, []string{"within 400 ns", "700 ns before its driver"}},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			b := stampedBench(t, 0)
+			b.fake.Hardware, b.fake.ClockError = true, clockError
+			b.fake.Stamp = func(seq uint64, kind backend.StampKind, at int64) int64 {
+				if kind == backend.StampHardware && !c.stamps(seq) {
+					return 0
+				}
+				return at + []int64{toSched, toDriver, toWire - c.early}[kind]
+			}
+			res, parts := b.segments(t)
+			s := res.Segments
+			all := s.Complete + s.Incomplete
+			if s.Stamps != c.source || s.Arrivals != "software" || res.Departures.Source != "tx_"+c.source || (s.ClockErrorNS == clockError) != (c.source == "hardware") {
+				t.Errorf("stamps %q, arrivals %q, departures by %q, clock error %d", s.Stamps, s.Arrivals, res.Departures.Source, s.ClockErrorNS)
+			}
+			if off := int64(s.Incomplete*100) - int64(c.missing*all); all < 2*stampedRate/every-sampleRun || off < -100*sampleRun || off > 100*sampleRun {
+				t.Errorf("%d complete, %d incomplete: want %d in 100 without", s.Complete, s.Incomplete, c.missing)
+			}
+			within(t, parts, stats.SegmentKernel, c.kernel, c.kernel)
+			if len(s.Notes) != len(c.notes) {
+				t.Fatalf("notes %q: want %q", s.Notes, c.notes)
+			}
+			for i, want := range c.notes {
+				if !strings.Contains(s.Notes[i], want) {
+					t.Errorf("note %q: want %q", s.Notes[i], want)
+				}
+			}
+		})
+	}
+}
+
 // Gaps are those of the stamps, not of the send loop: here every packet with an even number leaves 5 us late.
 func TestDepartures(t *testing.T) {
 	const late, period = 5000, int64(time.Second) / stampedRate

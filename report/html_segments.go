@@ -47,6 +47,9 @@ func segmentSection(r *stats.Result) section {
 		Note: "Percentiles of parts do not add up: the slowest packets of one part are not those of another."}
 	for _, part := range g.Parts {
 		label, meaning, whose := segmentName(part.Name)
+		if byDevice(g, part.Name) {
+			meaning = deviceMeanings[part.Name]
+		}
 		share := 0.0
 		if g.Latency.Mean > 0 {
 			share = part.NS.Mean / g.Latency.Mean

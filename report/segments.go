@@ -19,6 +19,24 @@ var segmentNames = map[string]string{
 	stats.SegmentUser:     "into the program",
 }
 
+// deviceNames are the parts that end at the device where it stamps, and deviceMeanings the same on a page of HTML.
+var (
+	deviceNames = map[string]string{
+		stats.SegmentKernel: "kernel and device, to the wire",
+		stats.SegmentDown:   "down, to our device",
+	}
+	deviceMeanings = map[string]string{
+		stats.SegmentKernel: "packet scheduler to wire",
+		stats.SegmentDown:   "server's answer to our device",
+	}
+)
+
+// byDevice says whether a part ends by the device's clock.
+func byDevice(s *stats.Segments, part string) bool {
+	const hardware = "hardware"
+	return part == stats.SegmentKernel && s.Stamps == hardware || part == stats.SegmentDown && s.Arrivals == hardware
+}
+
 // segments says where the time of sampled packets went, and when packets really left.
 func (p *page) segments(r *stats.Result) {
 	s := r.Segments
@@ -51,16 +69,31 @@ func (p *page) parts(r *stats.Result, s *stats.Segments) {
 			if !known {
 				name = s.Parts[i].Name
 			}
+			if byDevice(s, s.Parts[i].Name) {
+				name = deviceNames[s.Parts[i].Name]
+			}
 			row(name, &s.Parts[i].NS)
 		}
 		row("their latency", &s.Latency)
 		p.table(rows)
 	}
-	p.line("stamps", "%s, one packet in %s: %s with all of them, %s without; the parts of each add up to its latency within %s%s", s.Stamps,
-		stats.FormatCount(s.Every), stats.FormatCount(s.Complete), stats.FormatCount(s.Incomplete), stats.FormatNS(s.ResidualNS), serverClock(s))
+	p.line("stamps", "%s, one packet in %s: %s with all of them, %s without; the parts of each add up to its latency within %s%s%s", s.Stamps,
+		stats.FormatCount(s.Every), stats.FormatCount(s.Complete), stats.FormatCount(s.Incomplete), stats.FormatNS(s.ResidualNS), deviceClock(s), serverClock(s))
 	for _, note := range s.Notes {
 		p.line("", "%s", note)
 	}
+}
+
+// deviceClock says how far times of a device may be off, and which they are where not all.
+func deviceClock(s *stats.Segments) string {
+	if s.ClockErrorNS == 0 {
+		return ""
+	}
+	arrivals := ""
+	if s.Arrivals != s.Stamps {
+		arrivals = "; arrivals by " + s.Arrivals
+	}
+	return fmt.Sprintf("%s; the device's clock is known within %s", arrivals, stats.FormatNS(s.ClockErrorNS))
 }
 
 // serverClock says what is known of the server's clock.

@@ -34,10 +34,13 @@ func TestSegmentsGolden(t *testing.T) {
 	unlike.Departures.Test = &stats.FitTest{Name: "anderson-darling", Against: "exponential gaps, mean 20.0 us", Samples: 16384, Statistic: 95, P: 1e-5}
 	only := withSegments(onewayRun(), true)
 	only.Segments = nil
+	device := withSegments(echoRun(), true)
+	device.Segments.Stamps, device.Segments.Arrivals, device.Segments.ClockErrorNS, device.Departures.Source = "hardware", "software", 730, "tx_hardware"
 	for _, c := range []struct {
 		file, why string
 		r         *stats.Result
 	}{
+		{"segments_hardware.txt", "departures by the device's clock", device},
 		{"segments.txt", "our server on this host", withSegments(echoRun(), true)},
 		{"segments_poisson.txt", "our server on another host, a Poisson plan that was kept", poisson},
 		{"segments_invalid.txt", "an INVALID run, whose gaps are not the plan's", unlike},

@@ -31,6 +31,11 @@ type Segments struct {
 	ResidualNS int64 `json:"residual_ns"`
 	// Stamps says what made them: "software", "hardware", or "xdp" for arrivals noted by the XDP program and nothing on the way out.
 	Stamps string `json:"stamps"`
+	// Arrivals says what made the times at which replies came: "software", "hardware" or "xdp".
+	Arrivals string `json:"arrivals,omitempty"`
+	// ClockErrorNS bounds the error of converting a device's stamps to CLOCK_MONOTONIC: half of the bracket of its readings, and what its rate is
+	// not known for. It has no part in ResidualNS, because what one part gains by it its neighbour loses. 0 where no stamp is a device's.
+	ClockErrorNS int64 `json:"clock_error_ns,omitempty"`
 	// SameClock says that the server's clock was found to be ours. Where it is not, OffsetNS is its estimated lead and OffsetErrorNS the bound of
 	// that estimate (both 0 where the server stamps nothing).
 	SameClock     bool  `json:"same_clock"`

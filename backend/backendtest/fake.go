@@ -54,6 +54,9 @@ type Fake struct {
 	// Stamp grants transmit stamps: it returns when a slot that was offered at a time passed a place, StampSched or StampSoftware; 0 is a stamp that
 	// was lost. Replies then have kernel times too.
 	Stamp func(seq uint64, kind backend.StampKind, at int64) int64
+	// Hardware adds StampHardware to what Stamp grants; ClockError is Limits.ClockErrorNS then.
+	Hardware   bool
+	ClockError int64
 	// Events are added to what Reap tells.
 	Events func(call int) [backend.NumEvents]uint64
 	// CloseError is what the first Close returns.
@@ -201,6 +204,9 @@ func newFakeSender(f *Fake, cfg backend.Config) *FakeSender {
 	}
 	if cfg.Stamps && f.Stamp != nil {
 		l.Stamps = backend.StampKinds(0).With(backend.StampSched).With(backend.StampSoftware)
+		if f.Hardware {
+			l.Stamps, l.ClockErrorNS = l.Stamps.With(backend.StampHardware), f.ClockError
+		}
 	}
 	for _, flow := range cfg.Flows {
 		l.Sources = append(l.Sources, flow.Src)

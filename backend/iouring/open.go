@@ -53,7 +53,7 @@ func Open(cfg backend.Config) (backend.Sender, backend.Receiver, error) {
 	if !cfg.Receive {
 		return s, nil, nil
 	}
-	r, err := newReceiver(&cfg, socks, s.ring.Granted().Ops)
+	r, err := newReceiver(&cfg, socks, s.stamps.ArrivalClock(), s.ring.Granted().Ops)
 	if err != nil {
 		return nil, nil, fmt.Errorf("io_uring: %w", errors.Join(err, s.Close()))
 	}

@@ -107,12 +107,15 @@ func (r *Receiver) deliver(flow int, data []byte, now int64, fn func(*backend.Pa
 	p.Flow, p.At, p.Asked, p.Kernel, p.Source = flow, now, r.asked, 0, source(d.Source, r.socks.Peers[flow])
 	segment := len(d.Payload)
 	if r.control > 0 {
-		stamp, size := udpsock.ParseControl(d.Control)
+		stamp, hardware, size := udpsock.ParseControl(d.Control)
 		if stamp != 0 {
 			p.Kernel = r.clock.Monotonic(stamp)
 		}
 		if stamp != 0 && r.stamps {
 			p.At = p.Kernel
+		}
+		if r.device != nil {
+			p.Kernel = r.device.Monotonic(hardware)
 		}
 		if size > 0 {
 			segment = size

@@ -31,6 +31,7 @@ type Receiver struct {
 	now     func() int64
 	stamps  bool           // kernel times are the receive time
 	clock   clock.Realtime // used with kernel times only
+	device  *clock.Device  // of Packet.Kernel, nil where the kernel makes it
 	kernel  bool           // Packet.Kernel and Packet.Asked are wanted
 	asked   int64          // when the last call began
 	control int
@@ -49,14 +50,14 @@ type Receiver struct {
 
 var _ backend.Receiver = (*Receiver)(nil)
 
-func newReceiver(cfg *backend.Config, socks *udpsock.Sockets, ops uring.OpSet) (*Receiver, error) {
+func newReceiver(cfg *backend.Config, socks *udpsock.Sockets, device *clock.Device, ops uring.OpSet) (*Receiver, error) {
 	if !ops.HasMultishot() {
 		return nil, fmt.Errorf("%w: multishot receive came with Linux 6.0; use another backend", errors.ErrUnsupported)
 	}
 	if err := socks.ReceiveOptions(cfg); err != nil {
 		return nil, err
 	}
-	r := &Receiver{socks: socks, now: cfg.Now, stamps: cfg.KernelStamp, kernel: cfg.Stamps, idle: make([]int32, len(socks.FDs))}
+	r := &Receiver{socks: socks, now: cfg.Now, stamps: cfg.KernelStamp, kernel: cfg.Stamps, device: device, idle: make([]int32, len(socks.FDs))}
 	for flow := range r.idle {
 		r.idle[flow] = int32(len(r.idle) - 1 - flow) // taken from the end
 	}

@@ -278,6 +278,7 @@ func (s *Sender) TakeStamps(into []backend.Stamp) int { return s.stamps.Take(int
 // Limits implements backend.Sender.
 func (s *Sender) Limits() backend.Limits {
 	l := s.limits
+	l.ClockErrorNS = s.stamps.ClockError()
 	l.Notes = append(l.Notes[:len(l.Notes):len(l.Notes)], s.trains.Notes()...)
 	l.Notes = append(l.Notes, s.zeroCopyNotes()...)
 	return l

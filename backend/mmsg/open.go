@@ -60,7 +60,7 @@ func Open(cfg backend.Config) (backend.Sender, backend.Receiver, error) {
 	if !cfg.Receive {
 		return s, nil, nil
 	}
-	r, err := newReceiver(&cfg, socks)
+	r, err := newReceiver(&cfg, socks, s.stamps.ArrivalClock())
 	if err != nil {
 		return nil, nil, fmt.Errorf("sendmmsg: %w", errors.Join(err, s.Close()))
 	}

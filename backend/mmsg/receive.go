@@ -96,12 +96,15 @@ func (r *Receiver) deliver(flow, n int, fn func(*backend.Packet)) (packets int) 
 		p.Flow, p.At, p.Asked, p.Kernel, p.Source = flow, now, r.asked, 0, udpsock.Source(r.names[i][:h.Namelen], peer)
 		segment := len(payload)
 		if r.control != nil {
-			stamp, size := udpsock.ParseControl(r.control[i*controlBytes:][:h.Controllen])
+			stamp, hardware, size := udpsock.ParseControl(r.control[i*controlBytes:][:h.Controllen])
 			if stamp != 0 {
 				p.Kernel = r.clock.Monotonic(stamp)
 			}
 			if stamp != 0 && r.stamps {
 				p.At = p.Kernel
+			}
+			if r.device != nil {
+				p.Kernel = r.device.Monotonic(hardware)
 			}
 			if size > 0 {
 				segment = size

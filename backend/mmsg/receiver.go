@@ -37,6 +37,7 @@ type Receiver struct {
 	now    func() int64
 	stamps bool           // they are the receive time
 	clock  clock.Realtime // used with kernel times only
+	device *clock.Device  // of Packet.Kernel, nil where the kernel makes it
 	kernel bool           // Packet.Kernel and Packet.Asked are wanted
 	asked  int64          // when the last call began
 	packet backend.Packet
@@ -49,8 +50,8 @@ type Receiver struct {
 
 var _ backend.Receiver = (*Receiver)(nil)
 
-func newReceiver(cfg *backend.Config, socks *udpsock.Sockets) (*Receiver, error) {
-	r := &Receiver{socks: socks, epoll: -1, now: cfg.Now, stamps: cfg.KernelStamp, kernel: cfg.Stamps, buffers: make([]byte, vector*bufferBytes)}
+func newReceiver(cfg *backend.Config, socks *udpsock.Sockets, device *clock.Device) (*Receiver, error) {
+	r := &Receiver{socks: socks, epoll: -1, now: cfg.Now, stamps: cfg.KernelStamp, kernel: cfg.Stamps, device: device, buffers: make([]byte, vector*bufferBytes)}
 	if cfg.GRO || cfg.KernelStamp || r.kernel {
 		r.control = make([]byte, vector*controlBytes)
 	}

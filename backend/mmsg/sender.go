@@ -234,6 +234,7 @@ func (s *Sender) Reap() backend.Completions {
 // Limits implements backend.Sender.
 func (s *Sender) Limits() backend.Limits {
 	l := s.limits
+	l.ClockErrorNS = s.stamps.ClockError()
 	l.Notes = append(l.Notes[:len(l.Notes):len(l.Notes)], s.trains.Notes()...)
 	return l
 }

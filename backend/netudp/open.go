@@ -55,7 +55,7 @@ func Open(cfg backend.Config) (backend.Sender, backend.Receiver, error) {
 	if !cfg.Receive {
 		return s, nil, nil
 	}
-	return s, newReceiver(&cfg, c), nil
+	return s, newReceiver(&cfg, c, s.stamps.ArrivalClock()), nil
 }
 
 func check(cfg *backend.Config) error {

@@ -42,7 +42,8 @@ type Receiver struct {
 	iov     unix.Iovec
 	control []byte
 	clock   clock.Realtime
-	asked   int64 // when the last call began
+	device  *clock.Device // of the receive times, nil where the kernel makes them
+	asked   int64         // when the last call began
 
 	mu     sync.Mutex // guards what follows against Drops on another thread
 	closed bool
@@ -51,8 +52,8 @@ type Receiver struct {
 
 var _ backend.Receiver = (*Receiver)(nil)
 
-func newReceiver(cfg *backend.Config, c *conns) *Receiver {
-	r := &Receiver{conns: c, cfg: *cfg, polls: make([]unix.PollFd, len(c.fds)), buffer: make([]byte, bufferBytes)}
+func newReceiver(cfg *backend.Config, c *conns, device *clock.Device) *Receiver {
+	r := &Receiver{conns: c, cfg: *cfg, device: device, polls: make([]unix.PollFd, len(c.fds)), buffer: make([]byte, bufferBytes)}
 	for i, fd := range c.fds {
 		r.polls[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	}
@@ -150,7 +151,11 @@ func (r *Receiver) receiveTimed(fd int) {
 func (r *Receiver) time() {
 	r.clock.Renew(r.packet.At, r.cfg.Now)
 	r.packet.Asked = r.asked
-	if stamp, _ := udpsock.ParseControl(r.control[:r.message[0].Hdr.Controllen]); stamp != 0 {
+	stamp, hardware, _ := udpsock.ParseControl(r.control[:r.message[0].Hdr.Controllen])
+	switch {
+	case r.device != nil:
+		r.packet.Kernel = r.device.Monotonic(hardware)
+	case stamp != 0:
 		r.packet.Kernel = r.clock.Monotonic(stamp)
 	}
 }

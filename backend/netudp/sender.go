@@ -167,7 +167,11 @@ func (s *Sender) Reap() backend.Completions {
 }
 
 // Limits implements backend.Sender.
-func (s *Sender) Limits() backend.Limits { return s.limits }
+func (s *Sender) Limits() backend.Limits {
+	l := s.limits
+	l.ClockErrorNS = s.stamps.ClockError()
+	return l
+}
 
 // Close implements backend.Sender.
 func (s *Sender) Close() error {

@@ -21,7 +21,7 @@ func OpenStamps(cfg *backend.Config, fds []int, limits *backend.Limits, messages
 	if !cfg.Stamps {
 		return nil
 	}
-	s, err := openStamps(cfg, fds, messages)
+	s, note, err := openStamps(cfg, fds, messages)
 	if err == nil {
 		err = probeStamps(s, cfg)
 	}
@@ -30,32 +30,37 @@ func OpenStamps(cfg *backend.Config, fds []int, limits *backend.Limits, messages
 		limits.Notes = append(limits.Notes, fmt.Sprintf("stamps: none: %v", errors.Join(err, s.Close())))
 		return nil
 	}
-	limits.Stamps = stampKinds
+	limits.Stamps, limits.HardwareArrivals = s.kinds, s.arrivals && cfg.Receive
+	if note != "" {
+		limits.Notes = append(limits.Notes, "stamps: "+note)
+	}
 	return s
 }
 
 // stampKinds are the stamps that every device with skb_tx_timestamp in its driver gives.
 const stampKinds = backend.StampKinds(1<<backend.StampSched | 1<<backend.StampSoftware)
 
-// openStamps opens the twins and makes the sockets report receive times. What it returns is to be closed on an error too.
-func openStamps(cfg *backend.Config, fds []int, messages int) (*Stamps, error) {
+// openStamps opens the twins and makes the sockets report receive times. What it returns is to be closed on an error too; note is what a reader
+// must know of the device's stamps.
+func openStamps(cfg *backend.Config, fds []int, messages int) (s *Stamps, note string, err error) {
 	if cfg.GSO > 1 {
-		return nil, errors.New("a train has one stamp for all its packets")
+		return nil, "", errors.New("a train has one stamp for all its packets")
 	}
-	s := &Stamps{now: cfg.Now, named: true, control: make([]byte, messages*sys.StampRequestBytes), counts: make([]uint32, len(fds)), lost: make([]bool, len(fds))}
-	s.flags, s.each = stampFlags(stampKinds)
+	s = &Stamps{kinds: stampKinds, now: cfg.Now, named: true, control: make([]byte, messages*sys.StampRequestBytes), counts: make([]uint32, len(fds)), lost: make([]bool, len(fds))}
+	note = s.openHardware(cfg, fds)
+	s.flags, s.each = stampFlags(s.kinds)
 	for _, fd := range fds {
 		if err := s.twin(cfg, fd); err != nil {
-			return s, fmt.Errorf("a second socket of a flow: %w", err)
+			return s, "", fmt.Errorf("a second socket of a flow: %w", err)
 		}
 		if !cfg.Receive {
 			continue
 		}
-		if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_SOFTWARE|unix.SOF_TIMESTAMPING_RX_SOFTWARE, "SO_TIMESTAMPING"); err != nil {
-			return s, err
+		if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, s.receiveFlags(), "SO_TIMESTAMPING"); err != nil {
+			return s, "", err
 		}
 	}
-	return s, nil
+	return s, note, nil
 }
 
 // twinBuffer is the receive buffer of a twin, bytes: stamps are charged to it, and some hundred may come before they are taken.
@@ -93,7 +98,7 @@ func (s *Stamps) twin(cfg *backend.Config, fd int) error {
 	if err == nil && cfg.SendBuffer > 0 {
 		err = force(twin, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.SendBuffer, "SO_SNDBUF")
 	}
-	return errors.Join(err, force(twin, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, twinBuffer, "SO_RCVBUF"), setStamps(twin), bindBeside(twin, fd, local),
+	return errors.Join(err, force(twin, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, twinBuffer, "SO_RCVBUF"), setStamps(twin, s.device != nil), bindBeside(twin, fd, local),
 		os.NewSyscallError("connect", unix.Connect(twin, silent(peer))))
 }
 
@@ -150,8 +155,11 @@ func rawName(sa unix.Sockaddr) (netip.AddrPort, []byte) {
 // setStamps makes a socket report stamps of the packets that ask, without a copy of them (SO_TIMESTAMPING), and throw away what comes to it,
 // though it should be nothing: it would take the room of stamps (net/core/skbuff.c sock_queue_err_skb). That is a socket filter of one
 // instruction (socket(7) SO_ATTACH_FILTER): take 0 bytes.
-func setStamps(fd int) error {
-	const flags = unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_ID | unix.SOF_TIMESTAMPING_OPT_TSONLY
+func setStamps(fd int, hardware bool) error {
+	flags := unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_ID | unix.SOF_TIMESTAMPING_OPT_TSONLY
+	if hardware { // and both, where the device stamps (OPT_TX_SWHW)
+		flags |= unix.SOF_TIMESTAMPING_RAW_HARDWARE | unix.SOF_TIMESTAMPING_OPT_TX_SWHW
+	}
 	if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags, "SO_TIMESTAMPING"); err != nil {
 		return err
 	}
@@ -160,7 +168,7 @@ func setStamps(fd int) error {
 		&unix.SockFprog{Len: 1, Filter: &nothing}))
 }
 
-// Close closes the twins.
+// Close closes the twins and the device's clock. Times of the device can still be converted.
 func (s *Stamps) Close() error {
 	if s == nil {
 		return nil
@@ -170,6 +178,10 @@ func (s *Stamps) Close() error {
 		errs = append(errs, os.NewSyscallError("close", unix.Close(fd)))
 	}
 	s.twins = nil
+	if s.phc != nil {
+		errs = append(errs, s.phc.Close())
+		s.phc = nil
+	}
 	return errors.Join(errs...)
 }
 
@@ -188,7 +200,7 @@ func probeStamps(s *Stamps, cfg *backend.Config) error {
 		return err
 	}
 	defer p.close()
-	err = errors.Join(setStamps(p.from), setInt(p.to, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_SOFTWARE|unix.SOF_TIMESTAMPING_RX_SOFTWARE, "SO_TIMESTAMPING"))
+	err = errors.Join(setStamps(p.from, false), setInt(p.to, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_SOFTWARE|unix.SOF_TIMESTAMPING_RX_SOFTWARE, "SO_TIMESTAMPING"))
 	if err != nil {
 		return err
 	}
@@ -243,6 +255,6 @@ func (p pair) stamped() bool {
 	if n != 1 {
 		return false
 	}
-	stamp, _ := ParseControl(control[:msgs[0].Hdr.Controllen])
+	stamp, _, _ := ParseControl(control[:msgs[0].Hdr.Controllen])
 	return stamp != 0
 }

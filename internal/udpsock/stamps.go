@@ -29,6 +29,7 @@ const (
 // errors go to the first one, and strangers find neither. A stamp wakes whoever waits for the socket (sock_def_error_report), in the middle of the send path; nobody waits for a twin, so
 // following a packet does not change what becomes of its reply.
 type Stamps struct {
+	kinds   backend.StampKinds
 	flags   uint32 // SOF_TIMESTAMPING_TX_*
 	each    int    // stamps a packet
 	named   bool   // the kernel takes our ids (Linux 6.13), else it counts the packets of each socket that asked
@@ -40,6 +41,10 @@ type Stamps struct {
 	queue sys.ErrorQueue
 	clock clock.Realtime
 	now   func() int64
+
+	device   *clock.Device // nil where the device does not stamp
+	phc      *clock.PHC    // what keeps it true, nil when closed
+	arrivals bool          // it stamps every packet that arrives
 
 	found   [stampRoom]backend.Stamp
 	first   int
@@ -159,9 +164,11 @@ func (s *Stamps) drain(flow int32) {
 
 // stamp keeps one stamp.
 func (s *Stamps) stamp(entry *sys.SocketError, flow int32) {
-	software, _ := s.queue.Stamps()
+	software, hardware := s.queue.Stamps()
 	kind := backend.StampSoftware
 	switch {
+	case software == 0 && hardware != 0 && s.device != nil && entry.Info == sys.StampSent:
+		kind = backend.StampHardware
 	case software == 0:
 		return
 	case entry.Info == sys.StampScheduled:
@@ -177,9 +184,16 @@ func (s *Stamps) stamp(entry *sys.SocketError, flow int32) {
 	if !ok || s.finds == stampRoom {
 		return
 	}
-	s.clock.Renew(s.now(), s.now)
-	s.found[(s.first+s.finds)%stampRoom] = backend.Stamp{ID: id, Kind: kind, At: s.clock.Monotonic(software)}
+	s.found[(s.first+s.finds)%stampRoom] = backend.Stamp{ID: id, Kind: kind, At: s.monotonic(kind, software, hardware)}
 	s.finds++
+}
+
+func (s *Stamps) monotonic(kind backend.StampKind, software, hardware int64) int64 {
+	if kind == backend.StampHardware {
+		return s.device.Monotonic(hardware)
+	}
+	s.clock.Renew(s.now(), s.now)
+	return s.clock.Monotonic(software)
 }
 
 // Take implements backend.Stamper.

@@ -22,6 +22,7 @@ func testInside(t *testing.T) {
 	pair := cardPair(t, names)
 	t.Run("steer", func(t *testing.T) { testSteer(t, pair) })
 	t.Run("timestamps", func(t *testing.T) { testTimestamps(t, pair) })
+	t.Run("stamps of cards", func(t *testing.T) { testHardwareStamps(t, pair) })
 	t.Run("speed", func(t *testing.T) { testSpeed(t, pair) })
 	t.Run("in-kernel engine", func(t *testing.T) { testEngine(t, pair) })
 	t.Run("conformance of sendmmsg", func(t *testing.T) {

@@ -73,21 +73,44 @@ func testTimestamps(t *testing.T, pair *testnet.Pair) {
 	})
 }
 
-// takeTimes makes a card take the times of what it sends and receives.
+// takeTimes makes a card take the times of what it sends, and of frames of the precision time protocol that it receives.
 func takeTimes(t *testing.T, name string) {
+	t.Helper()
+	stampConfig(t, name, unix.HWTSTAMP_TX_ON, unix.HWTSTAMP_FILTER_PTP_V2_L2_EVENT)
+	if got := stampState(t, name); got.Tx_type != unix.HWTSTAMP_TX_ON || got.Rx_filter == unix.HWTSTAMP_FILTER_NONE {
+		t.Fatalf("%s: %+v", name, got)
+	}
+}
+
+// stampConfig tells a card what to stamp (SIOCSHWTSTAMP).
+func stampConfig(t *testing.T, name string, tx, filter int32) {
+	t.Helper()
+	fd := dgram(t)
+	defer unix.Close(fd)
+	if err := unix.IoctlSetHwTstamp(fd, name, &unix.HwTstampConfig{Tx_type: tx, Rx_filter: filter}); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+// stampState is what a card has been told to stamp (SIOCGHWTSTAMP).
+func stampState(t *testing.T, name string) *unix.HwTstampConfig {
+	t.Helper()
+	fd := dgram(t)
+	defer unix.Close(fd)
+	got, err := unix.IoctlGetHwTstamp(fd, name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return got
+}
+
+func dgram(t *testing.T) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	if err := unix.IoctlSetHwTstamp(fd, name, &unix.HwTstampConfig{Tx_type: unix.HWTSTAMP_TX_ON, Rx_filter: unix.HWTSTAMP_FILTER_PTP_V2_L2_EVENT}); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	got, err := unix.IoctlGetHwTstamp(fd, name)
-	if err != nil || got.Tx_type != unix.HWTSTAMP_TX_ON || got.Rx_filter == unix.HWTSTAMP_FILTER_NONE {
-		t.Fatalf("%s: %+v, %v", name, got, err)
-	}
+	return fd
 }
 
 // socket opens one that reports hardware times and waits at most 10 s. protocol is in host order.
