@@ -41,10 +41,15 @@ func (s *Stamps) openHardware(cfg *backend.Config, fds []int) (note string) {
 	s.phc, s.device = phc, &phc.Device
 	s.kinds = s.kinds.With(backend.StampHardware)
 	s.arrivals = state.Rx_filter == unix.HWTSTAMP_FILTER_ALL
-	if !s.arrivals && cfg.Receive {
-		return fmt.Sprintf("departures are stamped by %s, arrivals by software: it is not told to stamp all packets that arrive%s", name, canReceive(name, info))
+	note = "departures are stamped by " + name
+	switch {
+	case s.arrivals && cfg.Receive:
+		note = "departures and arrivals are stamped by " + name
+	case cfg.Receive:
+		note = fmt.Sprintf("%s, arrivals by software: it %s", note, noArrivals(name, info))
 	}
-	return ""
+	// Many devices have one place for a stamp, which is then not free for a packet of the PTP daemon that has switched them on.
+	return note + "; if a PTP daemon misses its own meanwhile: --stamps off"
 }
 
 // switchedOff is the note on a device that can stamp departures and has not been told to; empty where it has.
@@ -59,12 +64,12 @@ func switchedOff(name string, info *unix.EthtoolTsInfo, state *unix.HwTstampConf
 	return fmt.Sprintf("by software: %s can stamp packets itself and is not told to: hwstamp_ctl -i %s -t 1 -r %d", name, name, filter)
 }
 
-// canReceive is the rest of the note on a device that stamps departures alone.
-func canReceive(name string, info *unix.EthtoolTsInfo) string {
+// noArrivals says why a device stamps departures alone.
+func noArrivals(name string, info *unix.EthtoolTsInfo) string {
 	if allArrivals(info) {
-		return fmt.Sprintf(": hwstamp_ctl -i %s -t 1 -r 1", name)
+		return fmt.Sprintf("is not told to stamp all packets that arrive: hwstamp_ctl -i %s -t 1 -r 1", name)
 	}
-	return ", which it cannot"
+	return "cannot stamp all packets that arrive"
 }
 
 func allArrivals(info *unix.EthtoolTsInfo) bool {
