@@ -76,7 +76,7 @@ func (l *loop) close() (*Sink, error) {
 func (l *loop) trial(pps uint64, length time.Duration) (outcome, error) {
 	k := &l.cell
 	cfg := engine.Config{
-		Workers: k.workers, CPUs: l.cpus, Flows: l.flows, Open: k.Entry.Open, MaxLag: maxLag,
+		Workers: k.workers, CPUs: l.cpus, Flows: l.flows, Open: k.Entry.Open, MaxLag: maxLag, Undivided: true,
 		Backend: backend.Config{PayloadBytes: k.payload, GSO: k.GSO},
 		Source: func(worker int) engine.Source {
 			return &engine.Stamped{PayloadBytes: k.payload, Worker: uint16(worker), Epoch: 1}

@@ -88,6 +88,9 @@ type Config struct {
 	Grace time.Duration
 	// Interval is the timeline's; 0 means a second, or as many as keep it below stats.TimelineMax entries.
 	Interval time.Duration
+	// Undivided leaves the intervals of a short run whole, so that Result.Precision has little or nothing to rest on: for callers that want no
+	// more than a verdict, and the least work beside the workers.
+	Undivided bool
 	// Epoch goes into the stamps.
 	Epoch uint8
 	// slice is what the threads hand over: Interval or a part of it; see sliceOf.
@@ -123,8 +126,8 @@ func (c Config) withDefaults() Config {
 			c.Interval *= 2
 		}
 	}
-	if c.slice = sliceOf(c.Interval, c.Schedule.Length(), sliceLeast); c.Replies != nil {
-		c.slice = sliceOf(c.Interval, c.Schedule.Length(), sliceOffload)
+	if c.slice = c.sliceOf(sliceLeast); c.Replies != nil {
+		c.slice = c.sliceOf(sliceOffload)
 	}
 	if c.Clock == nil {
 		c.Clock = clock.NewReal()
@@ -502,7 +505,7 @@ func (r *run) receiveThread(i int) {
 
 // watch collects intervals until all senders have ended, and stops them when ctx ends.
 func (r *run) watch(ctx context.Context, sent <-chan struct{}) {
-	tick := time.NewTicker(min(r.slice/4, 250*time.Millisecond))
+	tick := time.NewTicker(min(r.slice/2, 250*time.Millisecond))
 	defer tick.Stop()
 	done := ctx.Done()
 	for {

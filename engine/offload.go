@@ -74,7 +74,7 @@ func RunOffload(ctx context.Context, cfg Config, open backend.OpenOffload) (*sta
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	cfg.slice = sliceOf(cfg.Interval, cfg.Schedule.Length(), sliceOffload)
+	cfg.slice = cfg.sliceOf(sliceOffload)
 	r := &offloading{Config: cfg, telling: newTelling(cfg.Workers)}
 	if err := r.prepare(); err != nil {
 		return nil, err
@@ -325,7 +325,7 @@ func (w *offloaded) execute(atMost time.Duration) {
 
 // watch collects intervals until all workers have ended, and stops them when ctx ends.
 func (r *offloading) watch(ctx context.Context, ended <-chan struct{}) error {
-	tick := time.NewTicker(min(r.slice/4, 250*time.Millisecond))
+	tick := time.NewTicker(min(r.slice/2, 250*time.Millisecond))
 	defer tick.Stop()
 	done := ctx.Done()
 	var err error

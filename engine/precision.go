@@ -19,9 +19,12 @@ const (
 	sliceOffload = 250 * time.Millisecond
 )
 
-// sliceOf is the length of a slice: interval or a whole part of it.
-func sliceOf(interval, length, least time.Duration) time.Duration {
-	slice := interval
+// sliceOf is the length of a slice: Interval or a whole part of it, at least least.
+func (c *Config) sliceOf(least time.Duration) time.Duration {
+	slice, interval, length := c.Interval, c.Interval, c.Schedule.Length()
+	if c.Undivided {
+		return slice
+	}
 	for _, parts := range []time.Duration{2, 4, 5, 8, 10, 16, 20} {
 		if length/slice >= slicesWanted {
 			break

@@ -23,8 +23,12 @@ func TestSliceOf(t *testing.T) {
 		{"only whole parts", 3 * time.Nanosecond, s, 0, 3 * time.Nanosecond},
 		{"days", 256 * s, 240 * time.Hour, sliceLeast, 256 * s},
 	} {
-		if got := sliceOf(c.interval, c.length, c.least); got != c.slice {
+		cfg := &Config{Interval: c.interval, Schedule: must[*pace.Plan](t)(pace.Constant(pace.Rate{Packets: 1, Per: time.Hour}, c.length))}
+		if got := cfg.sliceOf(c.least); got != c.slice {
 			t.Errorf("%s: %v, want %v", c.name, got, c.slice)
+		}
+		if cfg.Undivided = true; cfg.sliceOf(c.least) != c.interval {
+			t.Errorf("%s: undivided: %v", c.name, cfg.sliceOf(c.least))
 		}
 	}
 }
