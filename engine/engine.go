@@ -247,6 +247,7 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 		senders.Wait()
 		close(sent)
 	}()
+	defer r.aside()()
 	sampled := r.sample()
 	r.watch(ctx, sent)
 	r.drain(ctx)

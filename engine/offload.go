@@ -235,6 +235,7 @@ func (r *offloading) run(ctx context.Context) error {
 			ended <- struct{}{}
 		}()
 	}
+	defer r.aside()()
 	err := r.begin(ctx)
 	if err != nil {
 		r.stop()
