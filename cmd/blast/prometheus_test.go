@@ -29,6 +29,11 @@ func TestPrometheus(t *testing.T) {
 	server := serveUDP(t, "--servers", "16", "--service", "1ms", "--drop", "2%", "--dup", "1%", "--reorder", "1%", "--seed", "7")
 	page := freeTCP(t)
 	native, classic := startPrometheus(t, path, page, "--enable-feature=native-histograms"), startPrometheus(t, path, page)
+	for _, s := range []*prometheus{native, classic} { // Prometheus takes 5 s from its start to its first scrape, here of a page that is not there yet
+		if !eventually(t.Context(), 30*time.Second, func() bool { _, ok := s.query(t, "up"); return ok }) {
+			t.Fatal("a Prometheus does not begin to scrape")
+		}
+	}
 	p := start(t, nil, "udp", server.addr, "--rate", "2k", "--duration", "5s", "--timeout", "300ms", "--backend", "net", "--format", "json",
 		"--metrics", page, "--metrics-linger", "60s")
 	for _, s := range []*prometheus{native, classic} {
