@@ -345,6 +345,7 @@ func (r *run) begin(at int64) {
 		at += int64(r.Warmup.Length())
 	}
 	r.start = at
+	r.beginTrace()
 	for i, w := range r.workers {
 		w.start, w.nextFlip = at, at+w.interval
 		if r.Echo {

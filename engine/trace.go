@@ -146,9 +146,6 @@ func (r *run) sampledRate() float64 {
 // trace takes what the threads have seen.
 func (r *run) trace() {
 	t := &r.tracing
-	if len(t.tallies) == 0 {
-		r.beginTrace()
-	}
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		if l.trace.send == nil {
@@ -161,7 +158,7 @@ func (r *run) trace() {
 	}
 }
 
-// beginTrace settles what a complete packet has. The workers are open.
+// beginTrace settles what a complete packet has. The workers are open and wait: once they run, what they were granted is theirs.
 func (r *run) beginTrace() {
 	t := &r.tracing
 	t.planned = !r.workers[0].planless
