@@ -77,9 +77,7 @@ func childIn(t *testing.T, part string, attr *syscall.SysProcAttr) {
 
 // A seccomp filter, such as a container's, is named as the cause, also when it hides the call or forgets a part of it.
 func TestKernelSeccomp(t *testing.T) {
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	for _, part := range []string{"seccomp-eperm", "seccomp-enosys", "seccomp-enter"} {
 		child(t, part)
 	}
@@ -130,9 +128,7 @@ func childSeccomp(nr uint32, errno syscall.Errno, says string) error {
 // Over the memlock limit the numbers and the fix are told; with the capability the limit does not exist.
 func TestKernelMemlock(t *testing.T) {
 	testskip.Root(t)
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	child(t, "memlock")
 	child(t, "memlock-cap")
 }
@@ -189,9 +185,7 @@ func childMemlockCap() error {
 // of another ring.
 func TestKernelSQPollPIDNamespace(t *testing.T) {
 	testskip.Root(t)
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	childIn(t, "pid-namespace", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS})
 }
 
@@ -224,9 +218,7 @@ func childPIDNamespace() error {
 // namespace does, and drops them.
 func TestKernelZeroCopyForReal(t *testing.T) {
 	testskip.Root(t)
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	childIn(t, "zero-copy", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET})
 }
 
@@ -300,9 +292,7 @@ func limited() (*Ring, error) {
 
 // Stack growth and the collector at their worst: freed objects are overwritten, and every allocation may start a cycle.
 func TestKernelContentClobbered(t *testing.T) {
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	cmd := exec.Command(os.Args[0], "-test.run=^(TestKernelContent|TestKernelReceiver|TestKernelAllocs)$", "-test.timeout=120s")
 	cmd.Env = append(os.Environ(), "GODEBUG=clobberfree=1", "GOGC=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -314,9 +304,7 @@ func TestKernelContentClobbered(t *testing.T) {
 // machine cannot make rings; existing rings go on.
 func TestKernelSysctl(t *testing.T) {
 	testskip.Root(t)
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	const path = "/proc/sys/kernel/io_uring_disabled"
 	old, err := os.ReadFile(path)
 	if err != nil {

@@ -20,9 +20,7 @@ import (
 
 // Closing with everything in flight gives everything back: descriptors, mappings, kernel threads, and the socket's port.
 func TestKernelCloseInFlight(t *testing.T) {
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	cycle := func(t *testing.T, cfg Config) {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {

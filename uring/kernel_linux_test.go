@@ -27,9 +27,7 @@ func TestMain(m *testing.M) {
 // testRing makes a ring on the test's own thread and closes it there.
 func testRing(t testing.TB, cfg Config, setup setupFunc) *Ring {
 	t.Helper()
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	runtime.LockOSThread()
 	r, err := newRing(cfg, setup)
 	if err != nil {

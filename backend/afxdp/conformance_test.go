@@ -1,7 +1,6 @@
 package afxdp
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,11 +15,7 @@ import (
 // need skips the test where AF_XDP does not work.
 func need(t testing.TB) {
 	t.Helper()
-	if err := Probe(); errors.Is(err, errors.ErrUnsupported) {
-		testskip.Skip(t, "xdp", err.Error(), "run as root, or see the reason")
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	testskip.XDP(t, Probe())
 }
 
 // TestKernelConformance runs the suite over veth pairs of one and two queues, on either queue: with two, the target's kernel sends about

@@ -18,9 +18,7 @@ const benchPayload = 18 // a minimum frame
 // own gives the test a thread that ends with it: rings belong to the thread that made them.
 func own(tb testing.TB) {
 	tb.Helper()
-	if err := Probe(); err != nil {
-		testskip.Skip(tb, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(tb, Probe())
 	runtime.LockOSThread()
 }
 

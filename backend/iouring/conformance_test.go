@@ -13,9 +13,7 @@ import (
 // the kernel's submission thread, and without copying.
 func harnesses(t *testing.T) map[string]backendtest.Harness {
 	t.Helper()
-	if err := Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, Probe())
 	offload := func(cfg backend.Config) (backend.Sender, backend.Receiver, error) {
 		cfg.GRO, cfg.KernelStamp = cfg.GRO || cfg.Receive, cfg.Receive
 		return Open(cfg)

@@ -25,11 +25,7 @@ import (
 // needAFXDP skips the test where AF_XDP does not work.
 func needAFXDP(t *testing.T) {
 	t.Helper()
-	if err := afxdp.Probe(); errors.Is(err, errors.ErrUnsupported) {
-		testskip.Skip(t, "xdp", err.Error(), "run as root, or see the reason")
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	testskip.XDP(t, afxdp.Probe())
 }
 
 // program is the id of the XDP program on an end of a pair, 0 for none.

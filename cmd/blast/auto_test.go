@@ -18,9 +18,7 @@ import (
 // naming the backend is an error with the cause and the remedy.
 func TestKernelAutoWithoutIOUring(t *testing.T) {
 	testskip.Root(t)
-	if err := iouring.Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, iouring.Probe())
 	for _, c := range []struct {
 		name string
 		off  func(t *testing.T) (restore func())

@@ -16,9 +16,7 @@ import (
 // TestKernelThousandClients is what io_uring is for: 1,000 sockets with 30 round trips a second each. Nothing is lost, no thread comes
 // with a flow, and the kernel makes no threads of its own for what would block. With BLAST_BENCH set it runs 30 s and must be VALID.
 func TestKernelThousandClients(t *testing.T) {
-	if err := iouring.Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, iouring.Probe())
 	length, bench := 3*time.Second, os.Getenv("BLAST_BENCH") != ""
 	if bench {
 		length = 30 * time.Second

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"net"
 	"os"
 	"strings"
@@ -15,11 +14,7 @@ import (
 // the target and by the interface, and neither command leaves a program behind, killed or not.
 func TestKernelLiveCommand(t *testing.T) {
 	for _, o := range offloads() {
-		if err := o.Probe(); errors.Is(err, errors.ErrUnsupported) {
-			testskip.Skip(t, "xdp", err.Error(), "run as root, or see the reason")
-		} else if err != nil {
-			t.Fatal(err)
-		}
+		testskip.XDP(t, o.Probe())
 	}
 	p := testnet.NewPair(t, testnet.Config{})
 	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4711")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -133,11 +132,7 @@ func TestMetricsRefused(t *testing.T) {
 // completions of io_uring. It moves during the run and ends as the result.
 func TestKernelMetrics(t *testing.T) {
 	for _, o := range offloads() {
-		if err := o.Probe(); errors.Is(err, errors.ErrUnsupported) {
-			testskip.Skip(t, "xdp", err.Error(), "run as root, or see the reason")
-		} else if err != nil {
-			t.Fatal(err)
-		}
+		testskip.XDP(t, o.Probe())
 	}
 	p := testnet.NewPair(t, testnet.Config{Queues: 2})
 	kernel, sockets := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4713"), net.JoinHostPort(p.Right.IPv4.Addr().String(), "4714")

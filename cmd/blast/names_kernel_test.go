@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,11 +21,7 @@ import (
 // that the one says it touched is one that the other names, and none else, whoever sends.
 func TestKernelNames(t *testing.T) {
 	for _, o := range offloads() {
-		if err := o.Probe(); errors.Is(err, errors.ErrUnsupported) {
-			testskip.Skip(t, "xdp", err.Error(), "run as root, or see the reason")
-		} else if err != nil {
-			t.Fatal(err)
-		}
+		testskip.XDP(t, o.Probe())
 	}
 	all := []string{"--drop", "1%", "--drop-reply", "1%", "--reorder", "2%", "--dup", "2%"}
 	for _, c := range []struct {

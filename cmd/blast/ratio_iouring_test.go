@@ -13,9 +13,7 @@ import (
 
 // The place of io_uring among the socket backends: level with sendmmsg where one call serves one socket, ahead where it cannot.
 func TestRatioIOUring(t *testing.T) {
-	if err := iouring.Probe(); err != nil {
-		testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
-	}
+	testskip.IOUring(t, iouring.Probe())
 	const payload = 18 // a minimum frame
 	for _, c := range []struct {
 		name  string

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"net"
 	"os"
 	"strconv"
@@ -18,11 +17,7 @@ import (
 // their own loss, counted as such, and the run is INVALID for it: never the target's.
 func TestKernelReceiveSocket(t *testing.T) {
 	for _, o := range offloads() {
-		if err := o.Probe(); errors.Is(err, errors.ErrUnsupported) {
-			testskip.Skip(t, "xdp", err.Error(), "run as root, or see the reason")
-		} else if err != nil {
-			t.Fatal(err)
-		}
+		testskip.XDP(t, o.Probe())
 	}
 	p := testnet.NewPair(t, testnet.Config{})
 	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4714")

@@ -54,8 +54,8 @@ func TestSegmentsAddUp(t *testing.T) {
 	server := serveUDP(t)
 	for _, backend := range []string{"sendmmsg", "net", "io_uring"} {
 		t.Run(backend, func(t *testing.T) {
-			if err := iouring.Probe(); backend == iouring.Name && err != nil {
-				testskip.Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
+			if backend == iouring.Name {
+				testskip.IOUring(t, iouring.Probe())
 			}
 			res, _ := measure(t, server.addr, "--backend", backend, "--rate", "4k", "--duration", "2s", "--flows", "5", "--stamps", "1/4")
 			parts := segmentsOf(t, res)

@@ -158,6 +158,7 @@ var skipCases = []ruleCase{
 	{"skip", "but making one there", "internal/testnet/a.go", "package testnet; import \"testing\"\nfunc f(t testing.TB) { t.Skip() }", nil, "t.Skip skips"},
 	{"skip-features", "no list", "a/a.go", `package a`, nil, "no MUST_RUN line"},
 	{"skip-features", "a feature nobody forbids to skip", "a/a_test.go", skipHead + `func TestA(t *testing.T) { testskip.Skip(t, "npm", "", "") }`, map[string]string{"Makefile": "MUST_RUN := root,xdp\n"}, `the feature "npm"`},
+	{"skip-features", "a feature of the rule's own that nobody forbids to skip", "internal/testskip/a.go", "package testskip; import \"testing\"\nfunc Skip(t testing.TB, feature, reason, remedy string) { t.Skipf(\"\") }\nfunc NPM(t testing.TB) { Skip(t, \"npm\", \"\", \"\") }", map[string]string{"Makefile": "MUST_RUN := root,xdp\n"}, `the feature "npm"`},
 	{"skip-features", "a feature hidden in a variable", "a/a_test.go", skipHead + `func f(t *testing.T, x string) { testskip.Skip(t, x, "", "") }`, map[string]string{"Makefile": "MUST_RUN := root,xdp\n"}, "not a literal"},
 	{"skip-features", "a forbidden and an optional one", "a/a_test.go", skipHead + `func f(t *testing.T) { testskip.Skip(t, "xdp", "", ""); testskip.Skip(t, "bench", "", "") }`, map[string]string{"Makefile": "MUST_RUN := root,xdp\n"}, ""},
 	{"kernel-tests", "namespaces under a plain name", "a/a_test.go", skipHead + `func TestA(t *testing.T) { _ = testnet.NewPair(t) }`, nil, "TestA needs namespaces"},

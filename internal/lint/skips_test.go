@@ -88,7 +88,11 @@ func featuresKnown(tr *tree) []finding {
 			if !ok || len(call.Args) < 2 {
 				return
 			}
-			if pkg, name := f.member(call.Fun); pkg != testskipPath || name != "Skip" {
+			pkg, name := f.member(call.Fun)
+			if id, ok := call.Fun.(*ast.Ident); ok && f.dir == "internal/testskip" {
+				pkg, name = testskipPath, id.Name
+			}
+			if pkg != testskipPath || name != "Skip" {
 				return
 			}
 			lit, ok := call.Args[1].(*ast.BasicLit)

@@ -5,6 +5,7 @@
 package testskip
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -28,4 +29,29 @@ func Root(t testing.TB) {
 	if os.Geteuid() != 0 {
 		Skip(t, "root", "needs root", "sudo -E go test")
 	}
+}
+
+// IOUring skips the test where err, of a probe of io_uring, says that it will not work here.
+func IOUring(t testing.TB, err error) {
+	t.Helper()
+	if unsupported(t, err) {
+		Skip(t, "io_uring", err.Error(), "sysctl -w kernel.io_uring_disabled=0, and a seccomp profile that allows io_uring")
+	}
+}
+
+// XDP skips the test where err, of a probe of AF_XDP or the in-kernel engine, says that it will not work here.
+func XDP(t testing.TB, err error) {
+	t.Helper()
+	if unsupported(t, err) {
+		Skip(t, "xdp", err.Error(), "sudo -E go test, on a kernel from 5.18 with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS")
+	}
+}
+
+// unsupported fails the test when the probe could not tell: that is no reason to skip.
+func unsupported(t testing.TB, err error) bool {
+	t.Helper()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		t.Fatalf("probe: %v", err)
+	}
+	return err != nil
 }

@@ -16,7 +16,7 @@ import (
 func TestKernelWire(t *testing.T) {
 	w, err := wire.Open(2)
 	if errors.Is(err, errors.ErrUnsupported) {
-		testskip.Skip(t, "netns", err.Error(), "run as root")
+		testskip.Skip(t, "netns", err.Error(), "sudo -E go test")
 	}
 	if err != nil {
 		t.Fatal(err)
