@@ -68,8 +68,8 @@ func skipsNamed(tr *tree) []finding {
 }
 
 // optionalFeatures are what CI does not promise: runs that are asked for by name, through their own make target, and what
-// the kernel of the build machines is built without (vlan: 802.1Q).
-var optionalFeatures = []string{"bench", "fuzz", "vlan", "vm"}
+// the kernel of the build machines is built without (bond: CONFIG_BONDING; vlan: 802.1Q).
+var optionalFeatures = []string{"bench", "bond", "fuzz", "vlan", "vm"}
 
 // mustRunLine is the line of the Makefile with the features that make check forbids to skip.
 var mustRunLine = regexp.MustCompile(`(?m)^MUST_RUN *[:?]?= *(\S+)$`)
