@@ -145,7 +145,7 @@ func (s *search) cannotTell() {
 	}
 	x := s.last(k.BreaksPPS, stats.OutcomeVoid)
 	k.Detail = fmt.Sprintf("generator disturbed at %s: every step there is void (%s), though its workers were busy for %s of the time only: something else on this machine holds them up. "+
-		"%s; run again on a quieter machine, with cores of its own for blast, or allow more with --max-lag", stats.FormatPPS(k.BreaksPPS), x.Why, stats.FormatPercent(busiest(&x.Result)), before)
+		"%s; run again on a quieter machine, with cores of its own for blast, or allow more with --max-lag", stats.FormatPPS(k.BreaksPPS), x.Why, stats.FormatPercent(x.Result.Duty()), before)
 	s.invalid(CodeGenerator, "the steps show what disturbs this generator, and nothing of the target")
 }
 

@@ -180,7 +180,7 @@ func outside(r *stats.Result) bool {
 // disturbed says that it surely is not: no worker was half as busy as it may be, so that something else held them up, and would at other
 // rates. What that left unsent at the end of the step, at most given up, comes of it too.
 func disturbed(r *stats.Result) bool {
-	if busiest(r) >= dutyLimit/2 || len(r.Verdict.Reasons) == 0 {
+	if r.Duty() >= dutyLimit/2 || len(r.Verdict.Reasons) == 0 {
 		return false
 	}
 	l := &r.Ledger
@@ -337,11 +337,12 @@ func (s *search) losesAnyway() bool {
 	if lower == nil || higher == nil {
 		return false
 	}
-	a, b := flowOf(&lower.Result), flowOf(&higher.Result)
-	if b.share() < 0.1 || math.Abs(a.share()-b.share()) > shortfall/2 {
+	a, _ := lower.Result.Settled()
+	b, _ := higher.Result.Settled()
+	if b.Share() < 0.1 || math.Abs(a.Share()-b.Share()) > stats.Shortfall/2 {
 		return false
 	}
-	s.usual = min(a.share(), b.share())
+	s.usual = min(a.Share(), b.Share())
 	for i := range s.out.Steps {
 		judge(&s.out.Steps[i], s.usual)
 	}

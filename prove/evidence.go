@@ -62,7 +62,7 @@ const (
 	// Margin is how many times the rate the generator should reach against a no-op; 3 to 5 is the rule.
 	Margin = 3
 	// keeps is the share of what was sent that a target which keeps up answers, and of what was asked that a generator which keeps up sends.
-	keeps = 0.99
+	keeps = 1 - stats.Shortfall
 	// nearly is the share of what was asked that each of two generators must send for the load to count as doubled.
 	nearly = 0.9
 	// fair and full bound the water level of a core: below fair it has room, above full it has none.
@@ -75,8 +75,6 @@ const (
 	taken = 0.02
 	// rises and stays bound the ratio of two throughputs: from rises on the second is clearly more, up to stays it is the same.
 	rises, stays = 1.5, 1.2
-	// fine is the number of intervals from which a timeline is fine enough to leave its ends out, fewest the packets that mean anything.
-	fine, fewest = 4, 3
 	// doubles is the ratio from which two generators got twice as much.
 	doubles = 1.8
 )
@@ -93,31 +91,14 @@ type load struct {
 // on their way, nor from its last interval, in which the drain's stand. A target that falls behind looks better than it is with those.
 func loadOf(r *stats.Result) load {
 	l := wholeOf(r)
-	t := r.Timeline
-	if len(t) < fine {
+	back, ok := r.Settled()
+	if !ok {
 		return l
 	}
-	begin, first := max(0.2*t[len(t)-1].T, 1.5*float64(r.Latency.Min)/1e9), 1
-	for first < len(t)-3 && t[first-1].T < begin-1e-9 {
-		first++
-	}
-	var sent, back float64
-	behind := 0
-	settled := t[first : len(t)-1]
-	for _, half := range [][]stats.Second{settled[:len(settled)/2], settled[len(settled)/2:]} {
-		var out, in float64
-		for _, s := range half {
-			out, in = out+float64(s.Sent), in+float64(s.Replied)
-		}
-		if out-in >= fewest && in < keeps*out {
-			behind++
-		}
-		sent, back = sent+out, back+in
-	}
-	l.answered = back / (t[len(t)-2].T - t[first-1].T)
+	l.answered = back.Throughput()
 	// A target that is too slow falls behind all the time; one stall at the end of the window would look the same there, but not before.
-	if behind == 2 {
-		l.share = min(l.share, back/sent)
+	if !back.KeptUp(1) {
+		l.share = min(l.share, back.Share())
 	}
 	return l
 }

@@ -102,7 +102,7 @@ func gate(f *finding, e *Evidence) {
 	}
 	if r.Verdict.Valid {
 		f.decide(stats.PointsNeither, "the run was VALID%s: %s sent of %s asked, lag p99.9 %s, busiest worker %s of its time", again, stats.FormatPPS(r.Rate.AchievedPPS),
-			stats.FormatPPS(r.Rate.TargetPPS), stats.FormatNS(r.Lag.P999), stats.FormatPercent(duty(r)))
+			stats.FormatPPS(r.Rate.TargetPPS), stats.FormatNS(r.Lag.P999), stats.FormatPercent(r.Duty()))
 		return
 	}
 	if e.Attempts > 1 {
@@ -118,14 +118,6 @@ func gate(f *finding, e *Evidence) {
 		}
 		f.decide(at, "INVALID%s: %s: %s", again, reason.Code, reason.Detail)
 	}
-}
-
-func duty(r *stats.Result) float64 {
-	most := 0.0
-	for i := range r.Workers {
-		most = max(most, r.Workers[i].Duty)
-	}
-	return most
 }
 
 // ownCores looks at each core by itself: an average hides the one that is full. Time that a worker waits by spinning is room. A full core
