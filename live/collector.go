@@ -62,9 +62,10 @@ func newCollector(p *Page) *collector {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. The registry calls it in a goroutine of its own.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	p := c.page
+	defer p.confine()()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var l stats.Ledger

@@ -29,8 +29,8 @@ type Config struct {
 	RunID, Backend, Target, Mode, Model, Version string
 	// Causes are the causes that a packet can be refused for, and Codes those that make a run INVALID: each has a series from the start.
 	Causes, Codes []string
-	// Confine, if set, is called by the goroutine that makes a page, before and, what it returns, after: it keeps that work off the CPUs
-	// of the sending threads.
+	// Confine, if set, is called by both goroutines that make a page, the one that collects the figures and the one that writes them, before
+	// and, what it returns, after: it keeps that work off the CPUs of the sending threads.
 	Confine func() (restore func())
 }
 
@@ -71,9 +71,12 @@ func Open(cfg Config) (*Page, error) {
 		listener.Close()
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	metrics := p.confined(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		defer p.confine()()
+		metrics.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		fmt.Fprintln(w, "blast run", cfg.RunID, "- its figures for Prometheus are at /metrics")
@@ -83,14 +86,12 @@ func Open(cfg Config) (*Page, error) {
 	return p, nil
 }
 
-func (p *Page) confined(next http.Handler) http.Handler {
+// confine calls Config.Confine for the calling goroutine.
+func (p *Page) confine() (restore func()) {
 	if p.cfg.Confine == nil {
-		return next
+		return func() {}
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer p.cfg.Confine()()
-		next.ServeHTTP(w, r)
-	})
+	return p.cfg.Confine()
 }
 
 // Addr is where the page is, with the port that was granted.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
@@ -164,8 +165,9 @@ func TestNames(t *testing.T) {
 
 // Nothing else is served, nothing can be changed, and the classic buckets are there for a scraper that asks for text.
 func TestServed(t *testing.T) {
-	calls := 0
-	p := open(t, Config{RunID: "r1", Confine: func() func() { calls++; return func() { calls++ } }})
+	var confined, released atomic.Int32
+	p := open(t, Config{RunID: "r1", Confine: func() func() { confined.Add(1); return func() { released.Add(1) } }})
+	before := confined.Load()
 	p.Update(running(), nil)
 	for _, c := range []struct {
 		method, path string
@@ -189,8 +191,8 @@ func TestServed(t *testing.T) {
 			t.Errorf("%s %s: %d, want %d with %q:\n%s", c.method, c.path, resp.StatusCode, c.code, c.says, body)
 		}
 	}
-	if calls != 4 {
-		t.Errorf("confined and released %d times: want 2 pages, 4", calls)
+	if n := confined.Load() - before; n != 4 || released.Load() != confined.Load() {
+		t.Errorf("confined %d times, released %d of %d: want 2 pages, 4, by who collects and who writes", n, released.Load(), confined.Load())
 	}
 }
 
