@@ -192,7 +192,7 @@ func ListenQueue(cfg QueueConfig) (*QueueServer, error) {
 		return nil, fmt.Errorf("queue: listen %v: %w", cfg.Listen, err)
 	}
 	s.fd, s.addr, s.poll[0] = fds[0], bound, unix.PollFd{Fd: int32(fds[0]), Events: unix.POLLIN}
-	if sa, err := sockaddr(bound); err == nil { // it has been bound, so it is one
+	if sa, err := sys.Sockaddr(bound); err == nil { // it has been bound, so it is one
 		if six, ok := sa.(*unix.SockaddrInet6); ok {
 			s.zone = six.ZoneId
 		}

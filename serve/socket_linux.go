@@ -1,12 +1,12 @@
 package serve
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"blast/internal/sys"
 )
 
 // openSockets binds n sockets to one address and returns them with the address as bound.
@@ -32,7 +32,7 @@ func openSockets(at netip.AddrPort, n int, cfg *Config) (fds []int, bound netip.
 				return fds, bound, os.NewSyscallError("setsockopt SO_REUSEPORT", err)
 			}
 		}
-		sa, err := sockaddr(bound)
+		sa, err := sys.Sockaddr(bound)
 		if err != nil {
 			return fds, bound, err
 		}
@@ -108,32 +108,11 @@ func closeAll(fds []int) {
 	}
 }
 
-func sockaddr(a netip.AddrPort) (unix.Sockaddr, error) {
-	addr := a.Addr()
-	if addr.Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: addr.As4()}, nil
-	}
-	sa := &unix.SockaddrInet6{Port: int(a.Port()), Addr: addr.As16()}
-	if zone := addr.Zone(); zone != "" {
-		device, err := net.InterfaceByName(zone)
-		if err != nil {
-			return nil, fmt.Errorf("zone %q: %w", zone, err)
-		}
-		sa.ZoneId = uint32(device.Index)
-	}
-	return sa, nil
-}
-
 func localAddr(fd int, zone string) (netip.AddrPort, error) {
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
 		return netip.AddrPort{}, os.NewSyscallError("getsockname", err)
 	}
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), nil
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).WithZone(zone), uint16(sa.Port)), nil
-	}
-	return netip.AddrPort{}, fmt.Errorf("getsockname: address family of %T is not IP", sa)
+	a, _, err := sys.FromSockaddr(sa)
+	return netip.AddrPortFrom(a.Addr().WithZone(zone), a.Port()), err
 }

@@ -6,9 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -24,42 +22,15 @@ type Sockaddr struct {
 
 // Set stores an address; IPv4 in IPv6 form becomes IPv4 only when it was plain IPv4. A zone may be an interface name or index.
 func (s *Sockaddr) Set(a netip.AddrPort) error {
-	*s = Sockaddr{}
-	ip := a.Addr()
-	switch {
-	case ip.Is4():
-		s.n = unix.SizeofSockaddrInet4
-		binary.NativeEndian.PutUint16(s.raw[0:], unix.AF_INET)
-		v4 := ip.As4()
-		copy(s.raw[4:], v4[:])
-	case ip.Is6():
-		s.n = unix.SizeofSockaddrInet6
-		binary.NativeEndian.PutUint16(s.raw[0:], unix.AF_INET6)
-		v6 := ip.As16()
-		copy(s.raw[8:], v6[:])
-		if zone := ip.Zone(); zone != "" {
-			index, err := zoneIndex(zone)
-			if err != nil {
-				return err
-			}
-			binary.NativeEndian.PutUint32(s.raw[24:], index)
-		}
-	default:
+	s.n = 0
+	scope, err := sys.ZoneIndex(a.Addr().Zone())
+	if err != nil {
+		return fmt.Errorf("uring: socket address: %w", err)
+	}
+	if s.n = uint32(sys.PutSockaddr(s.raw[:], a, scope)); s.n == 0 {
 		return errors.New("uring: socket address: no IP address")
 	}
-	binary.BigEndian.PutUint16(s.raw[2:], a.Port())
 	return nil
-}
-
-func zoneIndex(zone string) (uint32, error) {
-	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
-		return uint32(n), nil
-	}
-	ifi, err := net.InterfaceByName(zone)
-	if err != nil {
-		return 0, fmt.Errorf("uring: socket address: zone %q: %w", zone, err)
-	}
-	return uint32(ifi.Index), nil
 }
 
 // parseSockaddr reads an address the kernel wrote; the zero AddrPort when it is of another family. An IPv6 zone is dropped,

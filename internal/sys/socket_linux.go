@@ -1,40 +1,11 @@
 package sys
 
 import (
-	"encoding/binary"
-	"net/netip"
-	"strconv"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// SockaddrBytes is the size of a buffer for any address of an IPv4 or IPv6 socket (struct sockaddr_in6).
-const SockaddrBytes = unix.SizeofSockaddrInet6
-
-// ParseSockaddr reads the address the kernel wrote as msg_name. A scope becomes a numeric zone only for link-local addresses.
-// It reports false for anything but IPv4 and IPv6.
-func ParseSockaddr(b []byte) (netip.AddrPort, bool) {
-	if len(b) < unix.SizeofSockaddrInet4 {
-		return netip.AddrPort{}, false
-	}
-	port := binary.BigEndian.Uint16(b[2:])
-	switch binary.NativeEndian.Uint16(b) {
-	case unix.AF_INET:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port), true
-	case unix.AF_INET6:
-		if len(b) < unix.SizeofSockaddrInet6 {
-			return netip.AddrPort{}, false
-		}
-		addr := netip.AddrFrom16([16]byte(b[8:24]))
-		if scope := binary.NativeEndian.Uint32(b[24:]); scope != 0 && addr.IsLinkLocalUnicast() {
-			addr = addr.WithZone(strconv.FormatUint(uint64(scope), 10)) // netip interns the zone
-		}
-		return netip.AddrPortFrom(addr, port), true
-	}
-	return netip.AddrPort{}, false
-}
 
 // SocketError is struct sock_extended_err of ip(7): one entry of a socket's error queue.
 type SocketError struct {

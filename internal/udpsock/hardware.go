@@ -10,6 +10,7 @@ import (
 
 	"blast/backend"
 	"blast/internal/clock"
+	"blast/internal/sys"
 )
 
 // openHardware adds the stamps of the flows' device, where it has been told to make them: blast tells no device. The note says what a reader
@@ -111,18 +112,17 @@ func addresses(fd int) (ends [2]netip.Addr, err error) {
 		if err != nil {
 			return ends, err
 		}
-		switch sa := sa.(type) {
-		case *unix.SockaddrInet4:
-			ends[i] = netip.AddrFrom4(sa.Addr)
-		case *unix.SockaddrInet6:
-			ends[i] = netip.AddrFrom16(sa.Addr)
-			if i == 1 && sa.ZoneId != 0 {
-				link, err := netlink.LinkByIndex(int(sa.ZoneId))
-				if err != nil {
-					return ends, err
-				}
-				ends[i] = ends[i].WithZone(link.Attrs().Name)
+		a, scope, err := sys.FromSockaddr(sa)
+		if err != nil {
+			return ends, err
+		}
+		ends[i] = a.Addr()
+		if i == 1 && scope != 0 {
+			link, err := netlink.LinkByIndex(int(scope))
+			if err != nil {
+				return ends, err
 			}
+			ends[i] = ends[i].WithZone(link.Attrs().Name)
 		}
 	}
 	return ends, nil

@@ -1,11 +1,11 @@
 package udpsock
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -86,8 +86,20 @@ func (s *Stamps) twin(cfg *backend.Config, fd int) error {
 		return os.NewSyscallError("socket", err)
 	}
 	s.twins = append(s.twins, twin)
-	addr, name := rawName(peer)
-	s.peers, s.names = append(s.peers, addr), append(s.names, name)
+	name := make([]byte, sys.SockaddrBytes)
+	to, scope, err := sys.FromSockaddr(peer)
+	if err != nil {
+		return err
+	}
+	name = name[:sys.PutSockaddr(name, to, scope)]
+	if scope != 0 { // as a number: looking a name up allocates
+		to = netip.AddrPortFrom(to.Addr().WithZone(strconv.FormatUint(uint64(scope), 10)), to.Port())
+	}
+	s.peers, s.names = append(s.peers, to), append(s.names, name)
+	away, err := sys.Sockaddr(silent(to))
+	if err != nil {
+		return err
+	}
 	fragments, err := getInt(fd, level, discover, "IP_MTU_DISCOVER")
 	if err == nil {
 		err = setInt(twin, level, discover, fragments, "IP_MTU_DISCOVER")
@@ -99,19 +111,12 @@ func (s *Stamps) twin(cfg *backend.Config, fd int) error {
 		err = force(twin, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.SendBuffer, "SO_SNDBUF")
 	}
 	return errors.Join(err, force(twin, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, twinBuffer, "SO_RCVBUF"), setStamps(twin, s.device != nil), bindBeside(twin, fd, local),
-		os.NewSyscallError("connect", unix.Connect(twin, silent(peer))))
+		os.NewSyscallError("connect", unix.Connect(twin, away)))
 }
 
 // silent is another port of a peer: tcpmux, or its neighbour, which nobody serves by UDP.
-func silent(peer unix.Sockaddr) unix.Sockaddr {
-	other := func(port int) int { return 1 + port%2 }
-	switch sa := peer.(type) {
-	case *unix.SockaddrInet4:
-		return &unix.SockaddrInet4{Port: other(sa.Port), Addr: sa.Addr}
-	case *unix.SockaddrInet6:
-		return &unix.SockaddrInet6{Port: other(sa.Port), Addr: sa.Addr, ZoneId: sa.ZoneId}
-	}
-	return peer
+func silent(peer netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(peer.Addr(), 1+peer.Port()%2)
 }
 
 // bindBeside binds twin to the address that fd has. Both allow it for the moment: by SO_REUSEADDR, and where fd shares its port with others,
@@ -128,28 +133,6 @@ func bindBeside(twin, fd int, local unix.Sockaddr) error {
 		err = os.NewSyscallError("bind", unix.Bind(twin, local))
 	}
 	return errors.Join(err, setInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0, "SO_REUSEADDR"))
-}
-
-// rawName is an address as netip and as the kernel has it (struct sockaddr_in, sockaddr_in6).
-func rawName(sa unix.Sockaddr) (netip.AddrPort, []byte) {
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		b := make([]byte, unix.SizeofSockaddrInet4)
-		binary.NativeEndian.PutUint16(b, unix.AF_INET)
-		binary.BigEndian.PutUint16(b[2:], uint16(sa.Port))
-		copy(b[4:], sa.Addr[:])
-		addr, _ := sys.ParseSockaddr(b)
-		return addr, b
-	case *unix.SockaddrInet6:
-		b := make([]byte, unix.SizeofSockaddrInet6)
-		binary.NativeEndian.PutUint16(b, unix.AF_INET6)
-		binary.BigEndian.PutUint16(b[2:], uint16(sa.Port))
-		copy(b[8:], sa.Addr[:])
-		binary.NativeEndian.PutUint32(b[24:], sa.ZoneId)
-		addr, _ := sys.ParseSockaddr(b)
-		return addr, b
-	}
-	return netip.AddrPort{}, make([]byte, unix.SizeofSockaddrInet6) // no UDP socket has another
 }
 
 // setStamps makes a socket report stamps of the packets that ask, without a copy of them (SO_TIMESTAMPING), and throw away what comes to it,

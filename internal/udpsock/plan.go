@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"blast/backend"
+	"blast/internal/sys"
 )
 
 // DefaultReceiveBuffer is what SO_RCVBUF is set to when nothing is asked for and replies are wanted, in bytes.
@@ -177,11 +178,6 @@ func localAddr(fd int) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, os.NewSyscallError("getsockname", err)
 	}
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), nil
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)), nil
-	}
-	return netip.AddrPort{}, fmt.Errorf("local address of type %T", sa)
+	a, _, err := sys.FromSockaddr(sa)
+	return a, err
 }

@@ -3,10 +3,8 @@ package udpsock
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -73,7 +71,7 @@ func Connect(f backend.Flow, prepare func(fd int) error) (fd int, err error) {
 	}
 	// Nothing to bind: connect(2) picks both. It spares a lookup, and picks ports that are free for this peer only.
 	if !src.Addr().IsUnspecified() || src.Port() != 0 {
-		sa, err := sockaddr(src)
+		sa, err := sys.Sockaddr(src)
 		if err != nil {
 			return -1, err
 		}
@@ -81,7 +79,7 @@ func Connect(f backend.Flow, prepare func(fd int) error) (fd int, err error) {
 			return -1, os.NewSyscallError("bind", err)
 		}
 	}
-	sa, err := sockaddr(dst)
+	sa, err := sys.Sockaddr(dst)
 	if err != nil {
 		return -1, err
 	}
@@ -89,25 +87,6 @@ func Connect(f backend.Flow, prepare func(fd int) error) (fd int, err error) {
 		return -1, os.NewSyscallError("connect", err)
 	}
 	return fd, nil
-}
-
-func sockaddr(a netip.AddrPort) (unix.Sockaddr, error) {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}, nil
-	}
-	sa := &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
-	if zone := a.Addr().Zone(); zone != "" {
-		if id, err := strconv.ParseUint(zone, 10, 32); err == nil {
-			sa.ZoneId = uint32(id)
-			return sa, nil
-		}
-		ifi, err := net.InterfaceByName(zone)
-		if err != nil {
-			return nil, fmt.Errorf("zone of %v: %w", a.Addr(), err)
-		}
-		sa.ZoneId = uint32(ifi.Index)
-	}
-	return sa, nil
 }
 
 // Share adds a user.

@@ -133,7 +133,7 @@ func openSocketPair() (p pair, err error) {
 	if p.to, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return p, os.NewSyscallError("socket", err)
 	}
-	sa, err := sockaddr(loopback)
+	sa, err := sys.Sockaddr(loopback)
 	if err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(p.to, sa))
 	}
