@@ -124,13 +124,7 @@ func runLadder(ctx context.Context, f ladderFlags, args []string) error {
 	if err := printLadder(out, l, f.format); err != nil {
 		return err
 	}
-	if runErr != nil {
-		return &exitError{exitRun, explainWall(runErr)}
-	}
-	if code := verdict.ExitCode(l.Verdict); code != exitOK {
-		return &exitError{code: code}
-	}
-	return nil
+	return ended(l.Verdict, runErr)
 }
 
 // firstError is the first error that is one.

@@ -19,7 +19,6 @@ import (
 	"blast/serve"
 	"blast/stats"
 	"blast/tuning"
-	"blast/verdict"
 )
 
 // quickstartFlags are the flags of blast quickstart, as given.
@@ -88,7 +87,10 @@ func runQuickstart(ctx context.Context, f quickstartFlags) error {
 	if res == nil {
 		return usage(explainWall(err))
 	}
-	return errors.Join(err, f.present(res))
+	if shown := f.present(res); shown != nil {
+		return errors.Join(err, shown)
+	}
+	return ended(res.Verdict, err)
 }
 
 // writableDir refuses a directory that takes no files, before the half minute that their content costs.
@@ -221,7 +223,7 @@ func startEcho(ctx context.Context, usable []int) (addr netip.AddrPort, stop fun
 	}, nil
 }
 
-// present explains the result, writes its files, and gives the exit code.
+// present explains the result and writes its files.
 func (f *quickstartFlags) present(res *stats.Result) error {
 	var page, js bytes.Buffer
 	if err := errors.Join(report.Heart(os.Stdout, res, report.Options{Color: isTerminal(os.Stdout)}), report.HTML(&page, res), report.JSON(&js, res)); err != nil {
@@ -235,9 +237,6 @@ func (f *quickstartFlags) present(res *stats.Result) error {
 	fmt.Printf("page      %s   (open it in a browser)\nresult    %s   (blast report shows it in full)\nnext      blast\n", files[".html"], files[".json"])
 	if f.open {
 		fmt.Println(openPage(files[".html"]))
-	}
-	if code := verdict.ExitCode(res.Verdict); code != exitOK {
-		return &exitError{code: code}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +36,33 @@ func TestExplained(t *testing.T) {
 	for _, figure := range []string{"32.5", "113"} {
 		if strings.Contains(text, figure) {
 			t.Errorf("an INVALID run quotes %s:\n%s", figure, text)
+		}
+	}
+}
+
+// TestEnded: a run that broke off ends with what broke it, whatever the verdict on the rest is.
+func TestEnded(t *testing.T) {
+	broke := os.ErrClosed
+	for _, c := range []struct {
+		why     string
+		verdict stats.Verdict
+		err     error
+		code    int
+		says    error
+	}{
+		{"all is well", stats.Verdict{Valid: true}, nil, exitOK, nil},
+		{"INVALID", stats.Verdict{}, nil, exitInvalid, nil},
+		{"an objective was missed", stats.Verdict{Valid: true, SLOs: []stats.SLO{{Text: "p99<1us"}}}, nil, exitSLO, nil},
+		{"broken off, and INVALID", stats.Verdict{}, broke, exitRun, broke},
+		{"broken off, and VALID until then", stats.Verdict{Valid: true}, broke, exitRun, broke},
+	} {
+		err := ended(c.verdict, c.err)
+		var exit *exitError
+		switch {
+		case c.code == exitOK && err != nil:
+			t.Errorf("%s: %v", c.why, err)
+		case c.code != exitOK && (!errors.As(err, &exit) || exit.code != c.code || !errors.Is(exit.err, c.says)):
+			t.Errorf("%s: %v: want exit %d with %v", c.why, err, c.code, c.says)
 		}
 	}
 }

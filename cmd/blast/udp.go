@@ -169,10 +169,15 @@ func runUDP(ctx context.Context, f udpFlags, args []string) error {
 	if err := errors.Join(out.write(res, f.format, os.Stdout), writeNames(names, p.engine.Names)); err != nil {
 		return err
 	}
+	return ended(res.Verdict, runErr)
+}
+
+// ended is how a command ends that has shown its result: by what broke the run off, and else as the verdict says.
+func ended(v stats.Verdict, runErr error) error {
 	if runErr != nil {
 		return &exitError{exitRun, explainWall(runErr)}
 	}
-	if code := verdict.ExitCode(res.Verdict); code != exitOK {
+	if code := verdict.ExitCode(v); code != exitOK {
 		return &exitError{code: code}
 	}
 	return nil
