@@ -34,8 +34,9 @@ func TestFaultsBelow(t *testing.T) {
 	}
 }
 
-// replies are the numbers of what a faulty target sends for requests 0 to n of one sender with stride flows, in order, by its definition.
-func replies(f *Faults, n, stride uint64) (list []uint64) {
+// replies are the numbers of what a faulty target sends for requests 0 to n of one sender with stride flows, in order, by its definition. vain is how
+// many of them were to be overtaken while another of their flow was waiting.
+func replies(f *Faults, n, stride uint64) (list []uint64, vain uint64) {
 	held := map[uint64]uint64{}
 	for seq := range n {
 		fault, lane := f.At(0, seq), seq%stride
@@ -46,6 +47,8 @@ func replies(f *Faults, n, stride uint64) (list []uint64) {
 		case fault == FaultReorder && !waits:
 			held[lane] = seq
 			continue
+		case fault == FaultReorder:
+			vain++
 		case fault == FaultDuplicate:
 			list = append(list, seq)
 		}
@@ -54,7 +57,7 @@ func replies(f *Faults, n, stride uint64) (list []uint64) {
 			delete(held, lane)
 		}
 	}
-	return list
+	return list, vain
 }
 
 // TestKernelXDPFaults: what comes back from a faulty target inside the kernel is what its definition says, packet by packet, in that order, and each
@@ -66,7 +69,7 @@ func TestKernelXDPFaults(t *testing.T) {
 		Listen: []netip.AddrPort{netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort), netip.AddrPortFrom(pair.Right.IPv6.Addr(), xdpPort)}})
 	fd := packetSocket(t, pair.Left)
 	const n, stride = 400, 3
-	want := replies(&faults, n, stride)
+	want, vain := replies(&faults, n, stride)
 	for epoch, c := range []struct {
 		name    string // what the case is for
 		payload int
@@ -110,7 +113,45 @@ func TestKernelXDPFaults(t *testing.T) {
 			if r.Arrivals != n || r.Answered+r.Duplicated.Count != uint64(len(want)) || r.Answered+r.Inside+r.Dropped.Count+r.DroppedReplies.Count != n {
 				t.Errorf("truth %+v: want %d arrivals and %d replies", r, n, len(want))
 			}
+			if vain == 0 || r.NotReordered != vain {
+				t.Errorf("%d requests were to be overtaken in vain, want %d", r.NotReordered, vain)
+			}
 		})
+	}
+}
+
+// TestKernelXDPFaultsUntold: names for which there was no room are missing, and said to be; the counts are those of all.
+func TestKernelXDPFaultsUntold(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	s := listenXDP(t, pair, XDPConfig{Mode: Echo, Faults: Faults{Drop: 1},
+		Listen: []netip.AddrPort{netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort)}})
+	flow, err := packet.NewFlow(packet.Headers{SrcMAC: mac(pair.Left), DstMAC: mac(pair.Right),
+		Src: netip.AddrPortFrom(pair.Left.IPv4.Addr(), 4000), Dst: netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := packetSocket(t, pair.Left)
+	frame := make([]byte, flow.Layout().Payload+packet.StampBytes)
+	const n = 190_000 // room is for 174,762
+	for seq := range uint64(n) {
+		packet.PutStamp(flow.Payload(frame), &packet.Stamp{Seq: seq, Stride: 1})
+		for frame := frame[:flow.Write(frame, packet.StampBytes)]; ; {
+			if err := unix.Send(fd, frame, 0); err == nil {
+				break
+			} else if !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EAGAIN) {
+				t.Fatal(err)
+			}
+		}
+	}
+	time.Sleep(20 * time.Millisecond)
+	truth, err := s.Truth()
+	if err != nil || len(truth.Runs) != 1 {
+		t.Fatalf("%d runs, %v", len(truth.Runs), err)
+	}
+	r := &truth.Runs[0]
+	arrived := r.Arrivals // the veth may drop some
+	if named := uint64(len(r.Dropped.Names)); arrived <= 175_000 || r.Dropped.Count != arrived || r.Inside != 0 || r.Answered != 0 || truth.Drops != arrived-named || named < 170_000 {
+		t.Errorf("%d arrivals, %d dropped, %d of them named, %d without room, %d inside", arrived, r.Dropped.Count, named, truth.Drops, r.Inside)
 	}
 }
 

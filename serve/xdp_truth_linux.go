@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -57,8 +58,11 @@ func (x *xdpTruth) read(targets []*live.Target) error {
 		if err != nil {
 			return err
 		}
-		for _, r := range runs {
-			x.add(r)
+		for _, r := range runs { // one epoch may come by several interfaces
+			all := x.runs[r.Epoch]
+			all.Epoch = r.Epoch
+			all.Add(&r)
+			x.runs[r.Epoch] = all
 		}
 	}
 	return nil
@@ -83,19 +87,6 @@ func (x *xdpTruth) touch(t live.Touched) {
 	}
 }
 
-// add joins what came by one interface with the same epoch on others.
-func (x *xdpTruth) add(r live.Run) {
-	all, ok := x.runs[r.Epoch]
-	if !ok {
-		x.runs[r.Epoch] = r
-		return
-	}
-	all.Began, all.Last = min(all.Began, r.Began), max(all.Last, r.Last)
-	all.Arrivals += r.Arrivals
-	all.Answered += r.Answered
-	x.runs[r.Epoch] = all
-}
-
 // list is the runs in the order of their beginnings.
 func (x *xdpTruth) list() []RunTruth {
 	x.mu.Lock()
@@ -104,13 +95,15 @@ func (x *xdpTruth) list() []RunTruth {
 	for _, r := range x.runs {
 		runs = append(runs, r)
 	}
-	slices.SortFunc(runs, func(a, b live.Run) int { return int(min(max(a.Began-b.Began, -1), 1)) })
+	slices.SortFunc(runs, func(a, b live.Run) int { return cmp.Compare(a.Began, b.Began) })
 	list := []RunTruth{}
 	for _, k := range runs[max(len(runs)-truthRuns, 0):] {
 		r := running{RunTruth: RunTruth{Epoch: k.Epoch}, began: k.Began, last: k.Last}
 		if t := x.touched[k.Epoch]; t != nil {
 			r.RunTruth = *t
 		}
+		r.Dropped.Count, r.DroppedReplies.Count = k.Touched[live.FaultDrop], k.Touched[live.FaultDropReply]
+		r.Reordered.Count, r.Duplicated.Count, r.NotReordered = k.Touched[live.FaultReorder], k.Touched[live.FaultDuplicate], k.Vain
 		r.Arrivals, r.Answered = k.Arrivals, k.Answered-min(r.Duplicated.Count, k.Answered)
 		r.Completions = r.Answered + r.DroppedReplies.Count
 		r.Inside = r.Arrivals - min(r.Dropped.Count+r.Completions, r.Arrivals)

@@ -24,9 +24,6 @@ type echoCounts struct {
 	Peer       [4]uint32
 	Known      uint32
 	Pad        uint32
-	Touched    [5]uint64
-	Held       uint64
-	Vain       uint64
 	Untold     uint64
 }
 
@@ -65,7 +62,8 @@ type echoRun struct {
 	Last     int64
 	Arrivals uint64
 	Answered uint64
-	Dropped  uint64
+	Touched  [5]uint64
+	Vain     uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -44,9 +44,28 @@ type Touched struct {
 
 // Run is what came with one epoch, compact stamps with epoch 0. Began and Last are ns of CLOCK_MONOTONIC.
 type Run struct {
-	Epoch                       uint8
-	Began, Last                 int64
-	Arrivals, Answered, Dropped uint64
+	Epoch       uint8
+	Began, Last int64
+	// Answered are replies, those of duplicates and of overtaken requests included.
+	Arrivals, Answered uint64
+	// Touched are the requests by Fault, also those that Target.Touched had no room for. Vain were to be overtaken and were not, since another of
+	// their flow was waiting.
+	Touched [faults]uint64
+	Vain    uint64
+}
+
+// Add joins what came with the same epoch elsewhere.
+func (r *Run) Add(o *Run) {
+	if r.Began == 0 || o.Began != 0 && o.Began < r.Began {
+		r.Began = o.Began
+	}
+	r.Last = max(r.Last, o.Last)
+	r.Arrivals += o.Arrivals
+	r.Answered += o.Answered
+	for i, n := range o.Touched {
+		r.Touched[i] += n
+	}
+	r.Vain += o.Vain
 }
 
 const (
@@ -135,13 +154,7 @@ func (t *Target) Runs() ([]Run, error) {
 		}
 		run := Run{Epoch: uint8(epoch)}
 		for _, c := range perCPU {
-			if c.Began != 0 && (run.Began == 0 || c.Began < run.Began) {
-				run.Began = c.Began
-			}
-			run.Last = max(run.Last, c.Last)
-			run.Arrivals += c.Arrivals
-			run.Answered += c.Answered
-			run.Dropped += c.Dropped
+			run.Add(&Run{Began: c.Began, Last: c.Last, Arrivals: c.Arrivals, Answered: c.Answered, Touched: c.Touched, Vain: c.Vain})
 		}
 		if run.Arrivals > 0 {
 			list = append(list, run)

@@ -23,11 +23,10 @@ type TargetConfig struct {
 }
 
 // TargetCounts is what a target saw, in datagrams but for Bytes of payload. Unfinished ones were too long for their missing checksum to be
-// computed, and not answered. Of requests with a fault, Held wait or have waited to be overtaken, Vain were to and were not, since another
-// of their flow was waiting, and Untold could not be named.
+// computed, and not answered. Untold requests suffered a fault and could not be named.
 type TargetCounts struct {
 	Received, Bytes, Denied, Replied, Malformed, Unfinished uint64
-	Held, Vain, Untold                                      uint64
+	Untold                                                  uint64
 }
 
 func (t *TargetCounts) add(c *echoCounts) {
@@ -37,8 +36,6 @@ func (t *TargetCounts) add(c *echoCounts) {
 	t.Replied += c.Replied
 	t.Malformed += c.Malformed
 	t.Unfinished += c.Unfinished
-	t.Held += c.Held
-	t.Vain += c.Vain
 	t.Untold += c.Untold
 }
 

@@ -35,15 +35,15 @@ struct counts {
 	u32 peer[4]; /* the last one found in the allow list, so that the trie is asked once for a train of packets */
 	u32 known;
 	u32 _pad;
-	u64 touched[FAULTS]; /* requests by what was done to them; those to be overtaken are counted once they are */
-	u64 held, vain;      /* held to be overtaken; not held since one of the flow was already */
-	u64 untold;          /* touched, and the ring had no room */
+	u64 untold; /* touched, and the ring had no room */
 };
 
 /* run is what came with one epoch. */
 struct run {
 	s64 began, last;
-	u64 arrivals, answered, dropped;
+	u64 arrivals, answered;
+	u64 touched[FAULTS]; /* requests by what was done to them; those to be overtaken are counted once they are */
+	u64 vain;            /* not held to be overtaken, since one of the flow was already */
 };
 
 /* lane is one flow of one sender. */
@@ -339,16 +339,16 @@ INLINE u32 fault(struct asked *a)
 	return NONE;
 }
 
-INLINE void touched(struct counts *c, u64 seq, u32 worker, u32 epoch, u32 what)
+INLINE void touched(struct counts *c, struct run *r, u64 seq, u32 worker, u32 epoch, u32 what)
 {
 	struct touch t = {.seq = seq, .worker = worker, .epoch = epoch, .fault = what};
-	c->touched[what < FAULTS ? what : 0]++;
+	r->touched[what < FAULTS ? what : 0]++;
 	if (bpf_ringbuf_output(&touches, &t, sizeof(t), BPF_RB_NO_WAKEUP))
 		c->untold++;
 }
 
-/* suffer does what the seed has for a request at the door. It returns 1 when nobody answers it. */
-INLINE int suffer(struct found *f, struct counts *c, s64 now)
+/* suffer does what the seed has for a request at the door. It returns 1 when nobody answers it; run is its run, 0 without a stamp. */
+INLINE int suffer(struct found *f, struct counts *c, s64 now, struct run **run)
 {
 	struct asked a;
 	if (!name(f, &a))
@@ -361,14 +361,10 @@ INLINE int suffer(struct found *f, struct counts *c, s64 now)
 		r->began = now;
 	r->last = now;
 	r->arrivals++;
-	if (what != DROP && what != DROP_REPLY) {
-		if (!REPEATS)
-			r->answered++;
+	*run = r;
+	if (what != DROP && what != DROP_REPLY)
 		return 0;
-	}
-	if (what == DROP)
-		r->dropped++;
-	touched(c, a.seq, a.worker, a.epoch, what);
+	touched(c, r, a.seq, a.worker, a.epoch, what);
 	return 1;
 }
 
@@ -396,7 +392,8 @@ SEC("xdp") int answer(struct xdp_md *ctx)
 	}
 	c->received++;
 	c->bytes += length - 8;
-	if (*mode == SINK || (FAULTY && suffer(&f, c, now)))
+	struct run *run = 0;
+	if (*mode == SINK || (FAULTY && suffer(&f, c, now, &run)))
 		return XDP_DROP;
 	if (REPEATS)
 		return XDP_PASS;
@@ -407,6 +404,8 @@ SEC("xdp") int answer(struct xdp_md *ctx)
 	stamp(&f, c, now);
 	swap(&f);
 	c->replied++;
+	if (run)
+		run->answered++;
 	return REDIRECT ? bpf_redirect_map(&self, 0, XDP_DROP) : XDP_TX;
 }
 
@@ -507,18 +506,17 @@ SEC("tc") int repeat(struct skb *skb)
 		return bpf_redirect(index, 0);
 	}
 	if (what == REORDER && !held) {
-		c->held++;
 		if (reload(skb, &f))
 			keep(&f, &lane, &a);
 		return TC_ACT_SHOT;
 	}
 	if (what == REORDER)
-		c->vain++;
+		run->vain++;
 	if (what == DUPLICATE) {
 		bpf_clone_redirect(skb, index, 0);
 		c->replied++;
 		run->answered++;
-		touched(c, a.seq, a.worker, a.epoch, DUPLICATE);
+		touched(c, run, a.seq, a.worker, a.epoch, DUPLICATE);
 	}
 	if (held) {
 		bpf_clone_redirect(skb, index, 0);
@@ -526,7 +524,7 @@ SEC("tc") int repeat(struct skb *skb)
 		run->answered++;
 		if (!become(skb, held))
 			return TC_ACT_SHOT;
-		touched(c, held->seq, a.worker, a.epoch, REORDER);
+		touched(c, run, held->seq, a.worker, a.epoch, REORDER);
 		held->words = 0;
 	}
 	c->replied++;
