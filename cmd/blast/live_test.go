@@ -2,7 +2,6 @@ package main
 
 import (
 	"net"
-	"os"
 	"strings"
 	"testing"
 
@@ -18,14 +17,7 @@ func TestKernelLiveCommand(t *testing.T) {
 	}
 	p := testnet.NewPair(t, testnet.Config{})
 	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4711")
-	var server *target
-	p.Right.Do(func() {
-		var err error
-		if server, err = newTarget(os.Getenv(binaryVariable), "--xdp", "--listen", at); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(server.kill)
+	server := serveOn(t, p.Right, "--xdp", "--listen", at)
 
 	before := p.Left.Statistics()
 	o := in(t, p, nil, "udp", at, "--backend", "xdp_live", "--rate", "100k", "--duration", "1s", "--format", "json").end()
@@ -78,14 +70,7 @@ func TestKernelReceiveXDP(t *testing.T) {
 	needAFXDP(t)
 	p := testnet.NewPair(t, testnet.Config{Queues: 2})
 	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4712")
-	var server *target
-	p.Right.Do(func() {
-		var err error
-		if server, err = newTarget(os.Getenv(binaryVariable), "--listen", at); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(server.kill)
+	server := serveOn(t, p.Right, "--listen", at)
 	var total uint64
 	for _, c := range []struct {
 		backend string

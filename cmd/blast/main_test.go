@@ -21,12 +21,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"blast/internal/testnet"
 	"blast/stats"
 )
 
 // TestMain lets scripts run blast, and builds the real binary for the tests of signals and times.
 func TestMain(m *testing.M) {
-	testscript.Main(withBinary{m}, map[string]func(){"blast": main})
+	testscript.Main(withBinary{m}, map[string]func(){"blast": main, "twosleepers": twoSleepers})
 }
 
 // binaryVariable names the environment variable with the path of the built binary.
@@ -219,6 +220,20 @@ func serveUDP(t *testing.T, args ...string) *target {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(s.kill)
+	return s
+}
+
+// serveOn starts the built server on a host of a pair. It is killed when the test ends.
+func serveOn(t *testing.T, h *testnet.Host, args ...string) *target {
+	t.Helper()
+	var s *target
+	h.Do(func() {
+		var err error
+		if s, err = newTarget(os.Getenv(binaryVariable), args...); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Cleanup(s.kill)
 	return s
 }

@@ -136,15 +136,8 @@ func TestKernelMetrics(t *testing.T) {
 	}
 	p := testnet.NewPair(t, testnet.Config{Queues: 2})
 	kernel, sockets := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4713"), net.JoinHostPort(p.Right.IPv4.Addr().String(), "4714")
-	p.Right.Do(func() {
-		for _, args := range [][]string{{"--xdp", "--listen", kernel}, {"--listen", sockets}} {
-			server, err := newTarget(os.Getenv(binaryVariable), args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(server.kill)
-		}
-	})
+	serveOn(t, p.Right, "--xdp", "--listen", kernel)
+	serveOn(t, p.Right, "--listen", sockets)
 	at := net.JoinHostPort(p.Left.IPv4.Addr().String(), "9091")
 	for _, args := range [][]string{{kernel, "--backend", "xdp_live"}, {sockets, "--backend", "sendmmsg", "--receive", "xdp"}, {sockets, "--backend", "io_uring"}} {
 		what := strings.Join(args, " ")

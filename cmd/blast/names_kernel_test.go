@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,14 +108,7 @@ func kernelNames(t *testing.T, faults, sender []string) (truth serve.Truth, name
 	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4713")
 	dir := t.TempDir()
 	told, seen := filepath.Join(dir, "truth.json"), filepath.Join(dir, "names.json")
-	var server *target
-	p.Right.Do(func() {
-		var err error
-		if server, err = newTarget(os.Getenv(binaryVariable), append([]string{"--xdp", "--listen", at, "--seed", "22", "--truth", told}, faults...)...); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(server.kill)
+	server := serveOn(t, p.Right, append([]string{"--xdp", "--listen", at, "--seed", "22", "--truth", told}, faults...)...)
 	args := append([]string{"udp", at, "--duration", "1s", "--timeout", "2s", "--drain", "2100ms", "--names", seen, "--format", "json"}, sender...)
 	o := in(t, p, nil, args...).end()
 	l := o.result(t).Ledger

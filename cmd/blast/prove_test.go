@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs"
 
 	"blast/agent"
 	"blast/backend"
@@ -115,15 +118,7 @@ func TestKernelProveSlowTarget(t *testing.T) {
 	pair := testnet.NewPair(t, testnet.Config{})
 	host := pair.Right.IPv4.Addr().String()
 	startAgent(t, pair.Right, host+":9101")
-	var server *target
-	var err error
-	pair.Right.Do(func() {
-		server, err = newTarget(os.Getenv(binaryVariable), "--listen", host+":9000", "--servers", "1", "--service", "1ms")
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.kill)
+	server := serveOn(t, pair.Right, "--listen", host+":9000", "--servers", "1", "--service", "1ms")
 	v := proven(t, stats.PointsTarget, []string{stats.ControlNoop, stats.ControlTwo}, nil, pair.Left.Do, server.addr, "--rate", "3k", "--duration", "2s", "--max-lag", "500ms", "--agent", host+":9101")
 	if strings.Contains(v.Conclusion.Detail, "the path to it") {
 		t.Errorf("a no-op on the target's host takes the same path: %s", v.Conclusion.Detail)
@@ -296,6 +291,81 @@ func TestServeAgent(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v: %v", c.args, err)
 		}
+	}
+}
+
+// twoSleepers is a program for the tests: a pair of generators that would take a minute.
+func twoSleepers() {
+	_, err := (&pair{exe: "/bin/sleep", args: [2][]string{{"60"}, {"60"}}}).run(context.Background())
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(exitRun)
+}
+
+// children are the processes that a process has made and that still run.
+func children(t *testing.T, of int) []int {
+	t.Helper()
+	all, err := procfs.AllProcs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []int
+	for _, p := range all {
+		if s, err := p.Stat(); err == nil && s.PPID == of && s.State != "Z" {
+			out = append(out, p.PID)
+		}
+	}
+	return out
+}
+
+// gone says that a process has ended, whoever is to wait for it.
+func gone(pid int) bool {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return true
+	}
+	s, err := p.Stat()
+	return err != nil || s.State == "Z"
+}
+
+// A proof that is killed takes its generators with it: nobody would stop them, or read what they find.
+func TestPairEndsWithItsProof(t *testing.T) {
+	cmd := exec.Command("twosleepers")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	var two []int
+	if !eventually(t.Context(), 20*time.Second, func() bool { two = children(t, cmd.Process.Pid); return len(two) == 2 }) {
+		t.Fatalf("children %v, want two", two)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	if !eventually(t.Context(), 20*time.Second, func() bool { return gone(two[0]) && gone(two[1]) }) {
+		t.Error("a generator goes on")
+	}
+}
+
+// TestKernelProveInterrupted: Ctrl-C while the two generators send stops both, and what was found until then is reported as of a proof that
+// ended early.
+func TestKernelProveInterrupted(t *testing.T) {
+	server := serveUDP(t, "--mode", "echo")
+	p := start(t, func(cmd *exec.Cmd) { cmd.Cancel = nil }, "prove", "--format", "json", server.addr, "--rate", "200", "--duration", "2s", "--max-lag", "1s")
+	var two []int
+	if !eventually(t.Context(), 60*time.Second, func() bool { two = children(t, p.Process.Pid); return len(two) == 2 }) {
+		t.Fatalf("children %v, want two", two)
+	}
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	o := p.end()
+	v, err := stats.ReadProve([]byte(o.stdout))
+	if err != nil || o.code != exitInvalid || v.Interrupted == "" || v.Conclusion.Points != stats.PointsUnknown || !strings.Contains(v.Conclusion.Detail, "it ended early") {
+		t.Errorf("exit %d, %v: %+v\n%s", o.code, err, v, o.stderr)
+	}
+	if !gone(two[0]) || !gone(two[1]) {
+		t.Error("a generator goes on")
 	}
 }
 

@@ -21,14 +21,7 @@ func TestKernelReceiveSocket(t *testing.T) {
 	}
 	p := testnet.NewPair(t, testnet.Config{})
 	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4714")
-	var server *target
-	p.Right.Do(func() {
-		var err error
-		if server, err = newTarget(os.Getenv(binaryVariable), "--xdp", "--listen", at); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(server.kill)
+	serveOn(t, p.Right, "--xdp", "--listen", at)
 	measure := func(args ...string) *stats.Result {
 		t.Helper()
 		o := in(t, p, nil, append([]string{"udp", at, "--backend", "xdp_live", "--receive", "socket", "--duration", "1s", "--format", "json"}, args...)...).end()
@@ -62,14 +55,7 @@ func TestRatioEcho(t *testing.T) {
 	}
 	p := testnet.NewPair(t, testnet.Config{})
 	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4716")
-	var server *target
-	p.Right.Do(func() {
-		var err error
-		if server, err = newTarget(os.Getenv(binaryVariable), "--xdp", "--listen", at); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(server.kill)
+	serveOn(t, p.Right, "--xdp", "--listen", at)
 	var res *stats.Result
 	for attempt := 0; attempt < 4 && (res == nil || !res.Verdict.Valid); attempt++ {
 		res = in(t, p, nil, "udp", at, "--backend", "xdp_live", "--rate", "1M", "--duration", "30s", "--format", "json").end().result(t)
@@ -95,14 +81,7 @@ func TestRatioReceivers(t *testing.T) {
 	}
 	p := testnet.NewPair(t, testnet.Config{})
 	at := net.JoinHostPort(p.Right.IPv4.Addr().String(), "4715")
-	var server *target
-	p.Right.Do(func() {
-		var err error
-		if server, err = newTarget(os.Getenv(binaryVariable), "--xdp", "--listen", at); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(server.kill)
+	serveOn(t, p.Right, "--xdp", "--listen", at)
 	highest := map[string]int{}
 	for _, receive := range []string{"socket", "xdp"} {
 		for rate, failed := 25, 0; rate <= 1600 && failed < 2; rate *= 2 {

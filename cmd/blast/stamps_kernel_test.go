@@ -2,7 +2,6 @@ package main
 
 import (
 	"net"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,15 +14,7 @@ import (
 func TestKernelSegments(t *testing.T) {
 	needAFXDP(t)
 	pair := testnet.NewPair(t, testnet.Config{})
-	var server *target
-	var err error
-	pair.Right.Do(func() {
-		server, err = newTarget(os.Getenv(binaryVariable), "--listen", net.JoinHostPort(pair.Right.IPv4.Addr().String(), "0"))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.kill)
+	server := serveOn(t, pair.Right, "--listen", net.JoinHostPort(pair.Right.IPv4.Addr().String(), "0"))
 	for _, c := range []struct {
 		backend, stamps string
 		parts           []string
