@@ -57,12 +57,13 @@ func writeFirst(b *bytes.Buffer, profiles []*calib.Profile, now time.Time, bold 
 		fmt.Fprintf(b, "    %s%s%s\n", bold(command), strings.Repeat(" ", max(44-len(command), 2)), why)
 	}
 	b.WriteString("blast sends UDP by a plan, and says of every figure whether it speaks about the target or about itself.\n\n")
-	pps := 0.0
+	pps, news := 0.0, "This machine has not been measured yet."
 	for _, p := range profiles {
 		text := ceilingsLine(p)
 		if text == "" {
 			continue
 		}
+		news = "Plain sockets have not been measured yet." // what a first run goes by
 		fmt.Fprintf(b, "This machine can send, at 64 bytes from one core over %s (%s):\n\n%s\n\n", p.Host.NIC, age(now.Sub(p.Created)), folded(text, "    "))
 		if n := p.Disturbed(); n > 0 {
 			fmt.Fprintf(b, "It was busy then: %d of %d figures are too low. When it is idle, once more: blast calibrate --quick\n\n", n, len(p.Rows)+len(p.Failed))
@@ -72,7 +73,7 @@ func writeFirst(b *bytes.Buffer, profiles []*calib.Profile, now time.Time, bold 
 		}
 	}
 	if pps == 0 {
-		b.WriteString("This machine has not been measured yet. Begin here; it takes half a minute and changes nothing:\n\n")
+		b.WriteString(news + " Begin here; it takes half a minute and changes no setting:\n\n")
 		line("blast quickstart", "what this machine can send, a first run, how to read it")
 		b.WriteString("\nLater, against a target of yours:\n\n")
 		line("blast udp HOST:PORT --rate 1k", "latency, loss and a verdict")

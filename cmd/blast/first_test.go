@@ -61,6 +61,13 @@ func firstProfile(disturbed bool) *calib.Profile {
 	return p
 }
 
+// ringsProfile is what blast calibrate --backend af_xdp leaves.
+func ringsProfile() *calib.Profile {
+	p := firstProfile(false)
+	p.Rows = p.Rows[3:4]
+	return p
+}
+
 // TestFirstPage: what to type next depends on what is known of the machine.
 func TestFirstPage(t *testing.T) {
 	plain := func(s string) string { return s }
@@ -69,6 +76,7 @@ func TestFirstPage(t *testing.T) {
 		profiles  []*calib.Profile
 	}{
 		{"first-new.txt", "nothing was measured: quickstart", nil},
+		{"first-rings.txt", "what was measured is shown, and that a run to any target knows nothing from it", []*calib.Profile{ringsProfile()}},
 		{"first-measured.txt", "the ceilings, and a run a third of the one that a run on loopback takes", []*calib.Profile{firstProfile(false)}},
 		{"first-disturbed.txt", "measured while something else ran: once more", []*calib.Profile{firstProfile(true)}},
 	} {
@@ -86,9 +94,7 @@ func TestBestSocket(t *testing.T) {
 	if r := bestSocket(firstProfile(false)); r == nil || r.Backend != "sendmmsg" || r.PayloadBytes != 64 || r.Workers != 1 || r.Flows != 1 {
 		t.Errorf("%+v", r)
 	}
-	p := firstProfile(false)
-	p.Rows = p.Rows[3:4]
-	if r := bestSocket(p); r != nil {
+	if r := bestSocket(ringsProfile()); r != nil {
 		t.Errorf("with AF_XDP alone: %+v", r)
 	}
 }

@@ -45,8 +45,8 @@ func quickstartCommand() *cobra.Command {
 		Use:   "quickstart",
 		Short: "the first half minute: what this machine can send, a first run, and how to read its report",
 		Long: `Learn blast by watching it once: it looks at what works here, measures what this machine can send (as blast calibrate --quick does, and
-stores it), puts a third of that on an echo of its own on loopback, and explains the report that comes of it. Half a minute in all; no
-root, nothing of the host is changed, and nothing is sent beyond loopback.
+stores it; where blast calibrate took its minutes already, that counts), puts a third of that on an echo of its own on loopback, and
+explains the report that comes of it. Half a minute in all; no root, no setting of the host is changed, and nothing is sent beyond loopback.
 
 The report is written to the working directory, or --out, as a page (blast-quickstart.html) and as JSON for blast report. Files that are
 there stay: the next ones get a number. Exits as blast udp does: 3 when the run ends INVALID, with what to do about it.`,
