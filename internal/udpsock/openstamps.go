@@ -26,6 +26,9 @@ func OpenStamps(cfg *backend.Config, fds []int, limits *backend.Limits, messages
 		err = probeStamps(s, cfg)
 	}
 	if err != nil {
+		for _, fd := range fds { // nobody will read receive times
+			err = errors.Join(err, setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, 0, "SO_TIMESTAMPING"))
+		}
 		cfg.Stamps = false
 		limits.Notes = append(limits.Notes, fmt.Sprintf("stamps: none: %v", errors.Join(err, s.Close())))
 		return nil

@@ -2,6 +2,7 @@ package udpsock
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -140,6 +141,52 @@ func TestStampCountLost(t *testing.T) {
 	if !a.stamps.Wants(&backend.Slot{Flow: 1, Stamp: 6}) {
 		t.Error("with our own ids a refusal costs nothing")
 	}
+}
+
+// Where a twin is not to be had there are no stamps and a note with the cause; what was opened is closed, and the flows' sockets are as before.
+func TestStampsNotToBeHad(t *testing.T) {
+	a := newAsker(t, 3, true)
+	if err := a.stamps.Close(); err != nil {
+		t.Fatal(err)
+	}
+	free, err := unix.Dup(a.fds[0]) // the lowest number that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(free)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	cfg, granted := &backend.Config{Stamps: true, Receive: true, Now: clock.NewReal().Now}, backend.Limits{}
+	tight := unix.Rlimit{Cur: uint64(free) + 1, Max: limit.Max} // room for one twin
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &tight); err != nil {
+		t.Fatal(err)
+	}
+	s := OpenStamps(cfg, a.fds, &granted, 1)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if s != nil || cfg.Stamps || granted.Stamps != 0 {
+		t.Fatalf("stamps %v, wanted %v, granted %b without a twin for each flow", s, cfg.Stamps, granted.Stamps)
+	}
+	if want := []string{"stamps: none: a second socket of a flow: socket: too many open files"}; !slices.Equal(granted.Notes, want) {
+		t.Errorf("notes %q, want %q", granted.Notes, want)
+	}
+	again, err := unix.Dup(a.fds[0])
+	if err != nil || again != free {
+		t.Errorf("descriptor %d is free, %v: want %d, as before", again, err, free)
+	}
+	unix.Close(again)
+	for _, fd := range a.fds {
+		if flags, err := getInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, "SO_TIMESTAMPING"); flags != 0 || err != nil {
+			t.Errorf("a flow's socket is left with SO_TIMESTAMPING %#x, %v", flags, err)
+		}
+	}
+	if n := s.Take(make([]backend.Stamp, 4)); n != 0 || s.Twins() != nil || s.Wants(&backend.Slot{Stamp: 1}) || s.ClockError() != 0 || s.ArrivalClock() != nil || s.Close() != nil {
+		t.Error("no stamps are not nothing")
+	}
+	s.Round()
 }
 
 // A packet by a twin comes from the flow's own address and port; what is sent to that port goes to the flow's socket, and so does an ICMP
