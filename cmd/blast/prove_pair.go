@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
+	"blast/internal/sys"
 	"blast/stats"
 	"blast/tuning"
 )
@@ -149,8 +149,11 @@ func (p *pair) one(ctx context.Context, i int) (*stats.Result, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, p.exe, p.args[i]...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// An interrupt of the terminal is for the proof alone; it passes it on, once.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// An interrupt of the terminal is for the proof alone; it passes it on, once. Where it is killed itself nobody reads what the two find, and
+	// they must not go on: the kernel kills them with the thread that made them (PR_SET_PDEATHSIG, prctl(2)), which is therefore kept.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	if err := startOn(cmd, p.cpus[i]); err != nil {
@@ -164,28 +167,18 @@ func (p *pair) one(ctx context.Context, i int) (*stats.Result, error) {
 	return stats.ReadResult(&stdout)
 }
 
-// startOn starts a command on some CPUs: a child has the affinity of the thread that makes it (sched_setaffinity(2)).
+// startOn starts a command on some CPUs: a child has the affinity of the thread that makes it (sched_setaffinity(2)). The caller has locked
+// that thread.
 func startOn(cmd *exec.Cmd, cpus []int) error {
 	if cpus == nil {
 		return cmd.Start()
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return os.NewSyscallError("sched_getaffinity", err)
+	restore, err := sys.Pin(cpus...)
+	if err != nil {
+		return err
 	}
-	for _, c := range cpus {
-		set.Set(c)
-	}
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return os.NewSyscallError("sched_setaffinity", err)
-	}
-	err := cmd.Start()
-	if back := unix.SchedSetaffinity(0, &before); back != nil {
-		err = errors.Join(err, os.NewSyscallError("sched_setaffinity", back))
-	}
-	return err
+	defer restore()
+	return cmd.Start()
 }
 
 // complaint is the error that a blast ended with, without what it says about the way past it.
