@@ -131,7 +131,7 @@ func (f *picture) outcomeKeys(l *stats.Ladder) {
 	}{{key{Name: "held", Ink: inkMain, Shape: "dot"}, []string{stats.OutcomeHeld}},
 		{key{Name: "target behind, or SLO missed", Ink: inkMain, Shape: "ring"}, []string{stats.OutcomeSaturated, stats.OutcomeSLO}},
 		{key{Name: "void, INVALID: the generator's figures, not the target's", Ink: inkBad, Shape: "cross"}, []string{stats.OutcomeVoid}}} {
-		if slices.ContainsFunc(l.Steps, func(s stats.Step) bool { return slices.Contains(k.outcomes, s.Outcome) }) {
+		if slices.ContainsFunc(byRate(l), func(s shownStep) bool { return slices.Contains(k.outcomes, s.Outcome) }) {
 			f.keys = append(f.keys, k.key)
 		}
 	}
@@ -215,13 +215,12 @@ func waterPicture(l *stats.Ladder) *picture {
 }
 
 func stepTable(l *stats.Ladder) *table {
-	t := &table{Left: 1, Head: []string{"asked", "phase", "try", "outcome", "sent", "throughput", "loss", "latency p50", "p99", "p99.9", "max", "water", "of"}}
+	t := &table{Left: 1, Head: []string{"step", "asked", "sent", "throughput", "latency p50", "p99", "p99.9", "max", "loss", "water", "of", "outcome"}}
 	for i := range l.Steps {
 		s := &l.Steps[i]
 		r := &s.Result
-		t.Rows = append(t.Rows, row{Invalid: s.Outcome == stats.OutcomeVoid, Cells: []string{stats.FormatPPS(s.AskedPPS), s.Phase, strconv.Itoa(s.Try), OutcomeWord(s.Outcome),
-			stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(shownStep{s}.shown()), stats.FormatPercent(lossOf(r)), stats.FormatNS(r.Latency.P50), stats.FormatNS(r.Latency.P99),
-			stats.FormatNS(r.Latency.P999), stats.FormatNS(r.Latency.Max), percentOf(s.Water), orNone(s.WaterOf)}})
+		cells := append([]string{stepName(i, s), stats.FormatPPS(s.AskedPPS), stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(shownStep{s}.shown())}, tailCells(&r.Latency)...)
+		t.Rows = append(t.Rows, row{Invalid: s.Outcome == stats.OutcomeVoid, Cells: append(cells, lossText(r), percentOf(s.Water), orNone(s.WaterOf), OutcomeWord(s.Outcome))})
 	}
 	return t
 }
@@ -231,7 +230,7 @@ func reasonFacts(l *stats.Ladder) []fact {
 	var facts []fact
 	for i := range l.Steps {
 		if s := &l.Steps[i]; s.Why != "" {
-			facts = append(facts, fact{stats.FormatPPS(s.AskedPPS), []string{s.Why}})
+			facts = append(facts, fact{fmt.Sprintf("step %d", i+1), []string{s.Why}})
 		}
 	}
 	return facts

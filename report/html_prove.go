@@ -90,13 +90,9 @@ func runTable(results []stats.Result) *table {
 	t := &table{Left: 1, Head: []string{"run", "asked", "sent", "replied", "loss", "latency p50", "p99", "p99.9", "max", "lag p99.9", "duty"}}
 	for i := range results {
 		r := &results[i]
-		asked := "max"
-		if r.Config.Paced {
-			asked = stats.FormatPPS(r.Rate.TargetPPS)
-		}
-		t.Rows = append(t.Rows, row{Invalid: !r.Verdict.Valid, Cells: []string{subject(r.Config.Targets), asked, stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(r.Rate.RepliedPPS),
-			stats.FormatPercent(lossOf(r)), stats.FormatNS(r.Latency.P50), stats.FormatNS(r.Latency.P99), stats.FormatNS(r.Latency.P999), stats.FormatNS(r.Latency.Max),
-			stats.FormatNS(r.Lag.P999), percentOf(dutyOf(r))}})
+		cells := append([]string{subject(r.Config.Targets), stats.FormatPPS(r.Rate.TargetPPS), stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(r.Rate.RepliedPPS), lossText(r)},
+			tailCells(&r.Latency)...)
+		t.Rows = append(t.Rows, row{Invalid: !r.Verdict.Valid, Cells: append(cells, stats.FormatNS(r.Lag.P999), percentOf(dutyOf(r)))})
 	}
 	return t
 }

@@ -83,7 +83,7 @@ func headlines(r *stats.Result) []headlineFigure {
 		out = append(out, h)
 	}
 	if r.Config.Mode == stats.ModeEcho {
-		loss := headlineFigure{Label: "loss", Invalid: !r.Verdict.Valid}.of(stats.FormatPercent(lossOf(r)))
+		loss := headlineFigure{Label: "loss", Invalid: !r.Verdict.Valid}.of(lossText(r))
 		loss.Notes = []string{stats.FormatCount(r.Ledger.Lost) + " of " + stats.FormatCount(r.Ledger.Sent-min(r.Ledger.InFlight, r.Ledger.Sent))}
 		if r.Ledger.Late > 0 {
 			loss.Notes = append(loss.Notes, stats.FormatCount(r.Ledger.Late)+" late")
@@ -279,8 +279,9 @@ func roundSection(r *stats.Result) section {
 			word, bad = strings.Join(reasonCodes(x.Verdict.Reasons), ", "), true
 		}
 		rounds.Rows = append(rounds.Rows, row{Invalid: !x.Verdict.Valid, Cells: []string{name, word, stats.FormatPPS(x.Rate.AchievedPPS), stats.FormatPPS(x.Rate.RepliedPPS),
-			stats.FormatCount(x.Ledger.Lost), stats.FormatNS(x.Latency.P50), stats.FormatNS(x.Latency.P99), stats.FormatNS(x.Latency.P999), stats.FormatNS(x.Latency.Max),
-			stats.FormatNS(x.Lag.P999)}})
+			stats.FormatCount(x.Ledger.Lost)}})
+		cells := &rounds.Rows[i].Cells
+		*cells = append(append(*cells, tailCells(&x.Latency)...), stats.FormatNS(x.Lag.P999))
 	}
 	s.Parts = append(s.Parts, part{Table: rounds})
 	if len(r.Spreads) > 0 {

@@ -50,6 +50,18 @@ var madePages = sync.OnceValues(func() (map[string]string, error) {
 	none := ladderRun()
 	none.Steps, none.Knee, none.Verdict = none.Steps[5:6], stats.Knee{Because: stats.KneeNone, Detail: "not one step held"}, stats.Verdict{Reasons: []stats.Reason{{Code: "none", Detail: "every step was void"}}}
 	page("ladder-void", func(w io.Writer) error { return HTMLLadder(w, none) })
+	page("ladder-oneway", func(w io.Writer) error {
+		l := ladderRun()
+		for i := range l.Steps {
+			r := &l.Steps[i].Result
+			r.Config.Mode, r.Latency, r.Service, l.Steps[i].ThroughputPPS = stats.ModeOneway, new(stats.Hist).Summary(), new(stats.Hist).Summary(), 0
+			r.Ledger = stats.Ledger{Planned: 1000, Sent: 1000}
+		}
+		l.Steps = append(l.Steps, l.Steps[5]) // void, and once more: held
+		l.Steps[9].Outcome, l.Steps[9].Try, l.Steps[9].Why, l.Steps[9].Result.Verdict = stats.OutcomeHeld, 2, "", stats.Verdict{Valid: true}
+		l.Knee = stats.Knee{PPS: 6400, HeldPPS: 6400, Because: stats.KneeTop, Detail: "nothing gave up to 6.40 kpps"}
+		return HTMLLadder(w, l)
+	})
 	page("ladder-empty", func(w io.Writer) error { return HTMLLadder(w, &stats.Ladder{Interrupted: "interrupt"}) })
 	page("prove", func(w io.Writer) error { return HTMLProve(w, proveRun()) })
 	page("prove-empty", func(w io.Writer) error {
@@ -108,6 +120,8 @@ func TestHTMLSays(t *testing.T) {
 		{"sides that are INVALID are named", "compare-invalid", []string{"INVALID A", "INVALID</p>"}, nil},
 		{"the same twice", "compare-same", []string{"Nothing: all settings are the same."}, nil},
 		{"a ladder: its sentence, the knee, void steps", "ladder", []string{">TARGET<", "target saturated at 3.20 kpps", "knee, 3.20 kpps", "void, INVALID"}, nil},
+		{"a ladder one way: no figure of replies, no key for a step that is not drawn", "ladder-oneway", []string{">TOP<", ">sent</li>", `<th scope="row">10 climb, again</th>`, "<dt>step 6</dt>", "<td>-</td>"},
+			[]string{"<td>0 ns</td>", "<td>0.00 %</td>", "void, INVALID: the generator"}},
 		{"a ladder in which nothing held", "ladder-void", []string{">NOTHING<", "not one step held"}, nil},
 		{"a proof", "prove", []string{">TARGET<", "two generators got 50.1", "points at the target"}, nil},
 		{"a proof of nothing", "prove-empty", []string{"CANNOT TELL"}, nil},

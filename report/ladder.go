@@ -82,17 +82,12 @@ func (p *page) steps(l *stats.Ladder) {
 	for i := range l.Steps {
 		s := &l.Steps[i]
 		r := &s.Result
-		name := strconv.Itoa(i+1) + " " + s.Phase
-		if s.Try > 1 {
-			name += ", again"
-		}
-		lat := &r.Latency
-		row := []string{name, stats.FormatPPS(s.AskedPPS), stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(s.ThroughputPPS),
-			stats.FormatNS(lat.P50), stats.FormatNS(lat.P99), stats.FormatNS(lat.P999), loss(r)}
+		replied := stats.FormatPPS(s.ThroughputPPS)
 		if r.Config.Mode == stats.ModeOneway {
-			row = []string{name, stats.FormatPPS(s.AskedPPS), stats.FormatPPS(r.Rate.AchievedPPS), "-", "-", "-", "-", "-"}
+			replied = "-"
 		}
-		rows = append(rows, append(row, fmt.Sprintf("%.0f %% %s", 100*s.Water, s.WaterOf), OutcomeWord(s.Outcome)))
+		row := append([]string{stepName(i, s), stats.FormatPPS(s.AskedPPS), stats.FormatPPS(r.Rate.AchievedPPS), replied}, tailCells(&r.Latency)[:3]...)
+		rows = append(rows, append(row, lossText(r), percentOf(s.Water)+" "+s.WaterOf, OutcomeWord(s.Outcome)))
 	}
 	p.table(rows)
 	p.blank()
@@ -106,13 +101,13 @@ func (p *page) steps(l *stats.Ladder) {
 	p.blank()
 }
 
-// loss is the share of the packets with a known fate that were lost.
-func loss(r *stats.Result) string {
-	known := r.Ledger.Sent - min(r.Ledger.InFlight, r.Ledger.Sent)
-	if known == 0 {
-		return "-"
+// stepName is "4 climb" or "5 climb, again" for the step at i.
+func stepName(i int, s *stats.Step) string {
+	name := strconv.Itoa(i+1) + " " + s.Phase
+	if s.Try > 1 {
+		name += ", again"
 	}
-	return stats.FormatPercent(float64(r.Ledger.Lost) / float64(known))
+	return name
 }
 
 // gaugeWidth is the length of a full bar.

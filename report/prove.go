@@ -100,19 +100,12 @@ func (p *page) proofRuns(v *stats.Prove) {
 		c := &v.Controls[i]
 		for k := range c.Results {
 			r := &c.Results[k]
-			verdict := "VALID"
-			if !r.Verdict.Valid {
-				verdict = "INVALID"
-			}
-			share, duty := 0.0, 0.0
+			share := 0.0
 			if r.Ledger.Sent > 0 {
 				share = float64(r.Ledger.Replied+r.Ledger.Late) / float64(r.Ledger.Sent)
 			}
-			for _, w := range r.Workers {
-				duty = max(duty, w.Duty)
-			}
 			rows = append(rows, []string{strconv.Itoa(i+1) + " " + ControlTitle(c.Name), stats.FormatPPS(r.Rate.TargetPPS), stats.FormatPPS(r.Rate.AchievedPPS),
-				stats.FormatPPS(r.Rate.RepliedPPS), stats.FormatPercent(share), stats.FormatNS(r.Lag.P999), fmt.Sprintf("%.0f %%", 100*duty), verdict})
+				stats.FormatPPS(r.Rate.RepliedPPS), stats.FormatPercent(share), stats.FormatNS(r.Lag.P999), percentOf(dutyOf(r)), word(r)})
 		}
 	}
 	if len(rows) == 1 {

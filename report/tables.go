@@ -97,6 +97,23 @@ func withLost(r *stats.Result, s series) [][]string {
 	return [][]string{append(row, "lost")}
 }
 
+// tailCells are p50, p99, p99.9 and the maximum; "-" where there is no sample.
+func tailCells(h *stats.Histogram) []string {
+	if h.Count == 0 {
+		return []string{"-", "-", "-", "-"}
+	}
+	return []string{stats.FormatNS(h.P50), stats.FormatNS(h.P99), stats.FormatNS(h.P999), stats.FormatNS(h.Max)}
+}
+
+// lossText is the share of packets with a known fate that were lost; "-" where none has one.
+func lossText(r *stats.Result) string {
+	loss, known := r.Ledger.Loss()
+	if !known || r.Config.Mode == stats.ModeOneway {
+		return "-"
+	}
+	return stats.FormatPercent(loss)
+}
+
 // definitions say what the rows are, from where to where, and of what samples.
 func (p *page) definitions(r *stats.Result) {
 	for _, l := range definitionsOf(r) {
@@ -151,15 +168,13 @@ func (p *page) rounds(r *stats.Result) {
 	rows := [][]string{{"round", "verdict", "sent", "replied", "lost", "latency p50", "p99", "max", "lag p99.9"}}
 	for i := range r.Rounds {
 		x := &r.Rounds[i]
-		name, verdict := strconv.Itoa(i+1), "VALID"
+		name := strconv.Itoa(i + 1)
 		if i+1 == r.Round {
 			name += " *"
 		}
-		if !x.Verdict.Valid {
-			verdict = "INVALID"
-		}
-		rows = append(rows, []string{name, verdict, stats.FormatPPS(x.Rate.AchievedPPS), stats.FormatPPS(x.Rate.RepliedPPS), stats.FormatCount(x.Ledger.Lost),
-			stats.FormatNS(x.Latency.P50), stats.FormatNS(x.Latency.P99), stats.FormatNS(x.Latency.Max), stats.FormatNS(x.Lag.P999)})
+		tail := tailCells(&x.Latency)
+		rows = append(rows, []string{name, word(x), stats.FormatPPS(x.Rate.AchievedPPS), stats.FormatPPS(x.Rate.RepliedPPS), stats.FormatCount(x.Ledger.Lost),
+			tail[0], tail[1], tail[3], stats.FormatNS(x.Lag.P999)})
 	}
 	p.table(rows)
 	p.line("rounds", "* all other figures are of round %d of %d, the %s", r.Round, len(r.Rounds), stats.MedianRule(r.Config.Mode))
