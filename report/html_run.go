@@ -171,11 +171,7 @@ func definitionFacts(r *stats.Result) []fact {
 		facts = append(facts, fact{l.label, []string{l.text}})
 	}
 	if p := r.Precision; p != nil && p.Stationary != nil {
-		says := "alike: "
-		if !p.Stationary.Holds {
-			says = "NOT ALIKE: "
-		}
-		facts = append(facts, fact{"halves", []string{says + p.Stationary.Detail}})
+		facts = append(facts, fact{"halves", []string{steadiness(p.Stationary) + ": " + p.Stationary.Detail}})
 	}
 	if l := r.Little; l != nil {
 		facts = append(facts, fact{"Little's law", []string{littleSentence(l)}})

@@ -76,6 +76,7 @@ func runPages() map[string]*stats.Result {
 	one.Latency, one.Service, one.Lag = histOf(1, 70e3, 70e3), histOf(1, 60e3, 60e3), histOf(1, 0, 0)
 	one.Ledger = stats.Ledger{Planned: 1, Sent: 1, Replied: 1}
 	one.Timeline = one.Timeline[:1]
+	one.Precision.Stationary.Hides = 28
 	zero := echoRun()
 	for i := range zero.Timeline {
 		zero.Timeline[i] = stats.Second{T: zero.Timeline[i].T}
@@ -111,8 +112,9 @@ func TestHTMLSays(t *testing.T) {
 		{"an INVALID run has no headline without that word", "invalid", []string{`<p class="verdict">INVALID</p>`, `<div class="reason"><dt>duty</dt>`}, []string{">VALID<"}},
 		{"no reply at all", "dead", []string{"no reply ever came", "lost counted", "not met"}, []string{"latency (planned to reply)"}},
 		{"one way: lag is the headline, the ledger has one line", "oneway", []string{"lag p99", "as fast as possible", "Nothing is known of packets after they were sent"}, []string{"latency p99", "in flight at the end"}},
-		{"rounds: which one the page is about", "rounds", []string{"round 2 of 3, the median by latency p99", "2 (median)", "Spread over the rounds", "NOT ALIKE"}, nil},
+		{"rounds: which one the page is about", "rounds", []string{"round 2 of 3, the median by latency p99", "2 (median)", "Spread over the rounds", "UNSTEADY: "}, nil},
 		{"closed model: no rate asked, an estimate is called one", "closed", []string{"as 12 clients can", "AN ESTIMATE"}, []string{"of 0 pps asked"}},
+		{"halves whose scatter hides a change are not called steady", "one", []string{"unclear: "}, []string{"steady: "}},
 		{"ended early", "interrupted", []string{"ended early: interrupt"}, nil},
 		{"text of a result is text", "hostile", []string{"&lt;/style&gt;&lt;script&gt;alert(1)", "&lt;img src=x"}, []string{"<script", "<img"}},
 		{"an empty result", "nothing", []string{"nobody has judged this result", "no target"}, []string{"NaN", "Inf"}},

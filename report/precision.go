@@ -42,20 +42,24 @@ func (p *page) precision(r *stats.Result) {
 			rows = append(rows, []string{s.Of + ", " + h.name + invalidLatency(r, s.Of), stats.FormatCount(h.half.Samples), stats.FormatNS(int64(h.half.MeanNS)),
 				stats.FormatNS(h.half.P50NS), stats.FormatNS(h.half.P99NS)})
 		}
-		says := "steady"
-		switch {
-		case !s.Holds:
-			says = "UNSTEADY"
-		case !s.Clear():
-			says = "unclear"
-		}
 		if len(x.Intervals) > 0 {
 			p.blank()
 		}
 		p.table(rows)
-		p.line(says, "%s", s.Detail)
+		p.line(steadiness(s), "%s", s.Detail)
 	}
 	p.blank()
+}
+
+// steadiness says in a word whether the halves of a run were alike.
+func steadiness(s *stats.Stationary) string {
+	switch {
+	case !s.Holds:
+		return "UNSTEADY"
+	case !s.Clear():
+		return "unclear"
+	}
+	return "steady"
 }
 
 // intervalHead says what probability the intervals have; they are all of one.
