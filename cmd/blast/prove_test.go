@@ -348,10 +348,10 @@ func TestPairEndsWithItsProof(t *testing.T) {
 }
 
 // TestKernelProveInterrupted: Ctrl-C while the two generators send stops both, and what was found until then is reported as of a proof that
-// ended early.
+// ended early. The run before was watched while its sockets were open.
 func TestKernelProveInterrupted(t *testing.T) {
 	server := serveUDP(t, "--mode", "echo")
-	p := start(t, func(cmd *exec.Cmd) { cmd.Cancel = nil }, "prove", "--format", "json", server.addr, "--rate", "200", "--duration", "2s", "--max-lag", "1s")
+	p := start(t, func(cmd *exec.Cmd) { cmd.Cancel = nil }, "prove", "--format", "json", server.addr, "--rate", "200", "--flows", "50", "--duration", "2s", "--max-lag", "1s")
 	var two []int
 	if !eventually(t.Context(), 60*time.Second, func() bool { two = children(t, p.Process.Pid); return len(two) == 2 }) {
 		t.Fatalf("children %v, want two", two)
@@ -361,11 +361,18 @@ func TestKernelProveInterrupted(t *testing.T) {
 	}
 	o := p.end()
 	v, err := stats.ReadProve([]byte(o.stdout))
-	if err != nil || o.code != exitInvalid || v.Interrupted == "" || v.Conclusion.Points != stats.PointsUnknown || !strings.Contains(v.Conclusion.Detail, "it ended early") {
-		t.Errorf("exit %d, %v: %+v\n%s", o.code, err, v, o.stderr)
+	if err != nil {
+		t.Fatalf("exit %d: %v\n%s", o.code, err, o.stderr)
+	}
+	if o.code != exitInvalid || v.Interrupted == "" || v.Conclusion.Points != stats.PointsUnknown || !strings.Contains(v.Conclusion.Detail, "it ended early") {
+		t.Errorf("exit %d, interrupted %q: %+v", o.code, v.Interrupted, v.Conclusion)
 	}
 	if !gone(two[0]) || !gone(two[1]) {
 		t.Error("a generator goes on")
+	}
+	use := control(t, v, stats.ControlGenerator).Use
+	if use == nil || !slices.ContainsFunc(use.Rooms, func(r stats.RoomUsed) bool { return r.Name == "file descriptors" && r.Used > 50 }) {
+		t.Errorf("50 flows, each with a socket: %+v", use)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -19,6 +20,7 @@ type hostWatch struct {
 	done   chan struct{}
 	here   readings
 	there  readings
+	room   []stats.RoomUsed // of this process and host, late in the run: its sockets are closed at the end
 }
 
 // readings are those of one host: before, early, late, after.
@@ -46,7 +48,9 @@ func (v *prover) watchHosts(ctx context.Context) *hostWatch {
 				return
 			case <-time.After(wait):
 			}
-			w.read(ctx, i)
+			if w.read(ctx, i); i == 2 {
+				w.room = v.reader.Rooms()
+			}
 			wait = time.Duration((watchTo - watchFrom) * float64(length))
 		}
 	}()
@@ -96,7 +100,7 @@ func (w *hostWatch) own(res *stats.Result) *stats.HostUse {
 	if u == nil {
 		return nil
 	}
-	u.Rooms = append(w.v.reader.Rooms(), w.v.rooms(res)...)
+	u.Rooms = append(w.room, w.v.rooms(res)...)
 	for i := range u.Cores {
 		c := &u.Cores[i]
 		for k := range res.Workers {
@@ -131,8 +135,8 @@ func (w *hostWatch) others() *stats.HostUse {
 
 // why says why the target's host did not tell.
 func (w *hostWatch) why() string {
-	if w.there.err != nil {
-		return w.there.err.Error()
+	if err := w.there.err; err != nil && !errors.Is(err, context.Canceled) {
+		return err.Error()
 	}
 	return "the run ended before its host was read twice"
 }
