@@ -31,7 +31,7 @@ type pair struct {
 }
 
 // notOfShards are flags of the proof that its two generators do not get: they are given anew, or are the proof's own. Source ports cannot be
-// bound twice.
+// bound twice, and CPUs that are named are those of one generator; sharing says so.
 var notOfShards = []string{"agent", "node-exporter", "noop", "out", "format", "dry-run", "duration", "backend", "cpus", "src-port"}
 
 // pair plans the two.
@@ -47,7 +47,7 @@ func (v *prover) pair() (*pair, error) {
 	p := &pair{exe: exe}
 	workers, choose := v.plan.config.Workers, "none"
 	sets := halves(inv.CPUs)
-	if len(sets[1]) >= workers {
+	if v.flags.cpus != "none" && len(sets[1]) >= workers {
 		p.cpus, choose = sets, "auto" // the best ones of those that it may use
 	}
 	p.shared = v.sharing(len(sets[0])+len(sets[1]), len(sets[1]), workers)
@@ -113,11 +113,16 @@ func (v *prover) sharing(usable, half, workers int) string {
 	switch {
 	case half < workers:
 		parts = append(parts, fmt.Sprintf("the two shared %d CPUs, fewer than the workers of both: neither had the room of the first run, and a total that stays is weak evidence", usable))
+	case v.flags.cpus == "none":
+		parts = append(parts, fmt.Sprintf("the two shared the %d CPUs, not pinned (--cpus none): less room than the first run had", usable))
 	case half < workers+1:
 		parts = append(parts, fmt.Sprintf("each had %d of the %d CPUs, for sending and receiving on the same: less room than the first run had", half, usable))
 	}
 	if v.local {
 		parts = append(parts, "the target is on this host and competes with both")
+	}
+	if v.flags.cpus != "auto" && v.flags.cpus != "none" {
+		parts = append(parts, "--cpus was left out: it names CPUs for the workers of one, and each had half of all")
 	}
 	if v.flags.srcPort != "" {
 		parts = append(parts, "--src-port was left out: two processes cannot have the same ports")

@@ -18,10 +18,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/procfs"
+	"github.com/spf13/cobra"
 
 	"blast/agent"
 	"blast/backend"
 	"blast/internal/testnet"
+	"blast/internal/testskip"
 	"blast/stats"
 	"blast/tuning"
 )
@@ -241,6 +243,52 @@ func TestHalves(t *testing.T) {
 	} {
 		if diff := cmp.Diff(c.want, halves(c.cpus)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.why, diff)
+		}
+	}
+}
+
+// The two generators get what the proof was given, and where that cannot be, as with CPUs and ports that are named, it is said.
+func TestPairPlan(t *testing.T) {
+	cpus := allowedCPUs(t)
+	if len(cpus) < 2 {
+		testskip.Skip(t, "cpus", "this process may use one CPU only", "taskset -c 0-1 go test -run TestPairPlan ./cmd/blast")
+	}
+	last := fmt.Sprint(cpus[len(cpus)-1])
+	for _, c := range []struct {
+		why    string
+		args   []string
+		choose string
+		pinned bool
+		says   string // of what they share; "" = says nothing of flags
+	}{
+		{"by default each has half", nil, "--cpus=auto", true, ""},
+		{"the default by name", []string{"--cpus", "auto"}, "--cpus=auto", true, ""},
+		{"workers that move move in both", []string{"--cpus", "none"}, "--cpus=none", false, "not pinned (--cpus none)"},
+		{"a list is for one", []string{"--cpus", last}, "--cpus=auto", true, "--cpus was left out"},
+		{"and so are ports", []string{"--src-port", "20000-20010"}, "--cpus=auto", true, "--src-port was left out"},
+	} {
+		var f proveFlags
+		cmd := &cobra.Command{}
+		f.registerProof(cmd)
+		if err := cmd.ParseFlags(append([]string{"--rate", "1k", "--payload", "100"}, c.args...)); err != nil {
+			t.Fatal(err)
+		}
+		v, err := f.prover(t.Context(), cmd, []string{"127.0.0.1:9"})
+		if err != nil {
+			t.Fatalf("%s: %v", c.why, err)
+		}
+		p, err := v.pair()
+		v.close()
+		if err != nil {
+			t.Fatalf("%s: %v", c.why, err)
+		}
+		for i, args := range p.args {
+			if !slices.Contains(args, c.choose) || !slices.Contains(args, "--payload=100") || !slices.Contains(args, fmt.Sprintf("--shard=%d/2", i)) || (p.cpus[i] != nil) != c.pinned {
+				t.Errorf("%s: generator %d: %v on %v", c.why, i+1, args, p.cpus[i])
+			}
+		}
+		if !strings.Contains(p.shared, c.says) || c.says == "" && strings.Contains(p.shared, "--") {
+			t.Errorf("%s: it says %q", c.why, p.shared)
 		}
 	}
 }
