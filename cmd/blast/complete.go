@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"blast/lab"
 	"blast/stats"
 )
 
@@ -71,10 +72,16 @@ func words(cmd *cobra.Command, flag string) (offer cobra.CompletionFunc, files b
 		return fixed("burst\tsend what is late", "skip\tabandon what is later than --max-lag", "abort\tend the run")
 	case "wait":
 		return fixed("hybrid\tsleep, then spin", "spin")
+	case "stamps":
+		return fixed("auto\tabout 1,000 packets a second", "off", "1/100\tone packet in a hundred")
 	case "cpus":
 		return fixed("auto", "none")
 	case "for":
 		return fixed("udp", "tcp")
+	case "only":
+		if cmd.Name() == "lab" {
+			return fixed(lab.Names()...)
+		}
 	case "by":
 		return fixed("x2", "x1.5", "+10k")
 	case "to":

@@ -49,6 +49,7 @@ func TestCompletionBash(t *testing.T) {
 		{"those that fit", []string{"udp", "--backend", "x"}, "xdp_live"},
 		{"in the other form", []string{"udp", "--backend=io"}, "io_uring"},
 		{"the lab drives no offload", []string{"lab", "--backend", ""}, "af_xdp auto io_uring net sendmmsg"},
+		{"an experiment", []string{"lab", "--only", "closed"}, "closed closed-20s"},
 		{"schedules", []string{"udp", "--profile", ""}, "burst: const file: poisson ramp: step: tick:"},
 		{"those of a ladder", []string{"ladder", "--profile", ""}, "const poisson"},
 		{"modes of a run", []string{"udp", "--mode", ""}, "echo oneway"},
@@ -105,7 +106,7 @@ func TestCompletionWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, flag := range []string{"layer", "family", "catch-up", "wait", "format", "mode", "cpus", "model", "receive", "profile", "backend"} {
+	for _, flag := range []string{"layer", "family", "catch-up", "wait", "format", "mode", "cpus", "stamps", "model", "receive", "profile", "backend"} {
 		offer, files := words(udp, flag)
 		if files {
 			t.Errorf("--%s offers files", flag)

@@ -11,7 +11,8 @@ import (
 )
 
 // manCommand writes the manual pages, one for each command. They are made of what -h shows, so that they cannot fall behind it. It is for
-// make install and packagers, and so it is hidden.
+// make install and packagers, and so it is hidden. The generator of cobra goes by Markdown: examples would lose their lines, 'p99<5ms' would
+// become 'p99', quotes could not be copied, and nothing would be said of exit codes.
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "write the manual pages of all commands to an existing directory", Hidden: true, DisableFlagsInUseLine: true,
@@ -74,6 +75,7 @@ func manual(cmd *cobra.Command) string {
 	if cmd.HasAvailableLocalFlags() {
 		b.WriteString(".SH OPTIONS\n")
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { b.WriteString(roffFlag(f)) })
+		cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { b.WriteString(roffFlag(f)) })
 	}
 	b.WriteString(manualEnd(cmd))
 	return b.String()

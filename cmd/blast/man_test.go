@@ -34,11 +34,13 @@ func TestManual(t *testing.T) {
 		if err != nil && pages[name] {
 			t.Fatal(err)
 		}
-		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		named := func(f *pflag.Flag) {
 			if pages[name] && !strings.Contains(string(text), `\fB\-\-`+roff(f.Name)+`\fR`) {
 				t.Errorf("%s does not name --%s", name, f.Name)
 			}
-		})
+		}
+		cmd.LocalFlags().VisitAll(named)
+		cmd.InheritedFlags().VisitAll(named)
 		for _, sub := range cmd.Commands() {
 			walk(sub)
 		}
