@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
 	"gonum.org/v1/plot"
 
@@ -40,9 +41,25 @@ func segmentSection(r *stats.Result) section {
 	if g == nil {
 		return s
 	}
-	s.Lead = fmt.Sprintf("By %s stamps on one packet in %s: %s complete, %s incomplete. The parts of a packet follow one another without a gap, so their means add up to the mean latency of the sampled packets, %s.",
-		orNone(g.Stamps), stats.FormatCount(g.Every), stats.FormatCount(g.Complete), stats.FormatCount(g.Incomplete), stats.FormatNS(int64(g.Latency.Mean)))
-	s.Parts = pictures(segmentPicture(g))
+	s.Lead = fmt.Sprintf("By %s stamps on one packet in %s: %s complete, %s incomplete.", orNone(g.Stamps), stats.FormatCount(g.Every), stats.FormatCount(g.Complete), stats.FormatCount(g.Incomplete))
+	var facts []fact
+	if g.Complete > 0 {
+		s.Lead += " The parts of a packet follow one another without a gap, so their means add up to the mean latency of the sampled packets, " + stats.FormatNS(int64(g.Latency.Mean)) + "."
+		s.Parts = append(pictures(segmentPicture(g)), part{Table: segmentTable(r)})
+		facts = []fact{{"clocks", segmentClocks(g)}, {"residual", []string{"latency and the sum of its parts are at most " + stats.FormatNS(g.ResidualNS) + " apart"}}}
+	}
+	if len(g.Notes) > 0 {
+		facts = append(facts, fact{"stamps", g.Notes})
+	}
+	if len(facts) > 0 {
+		s.Parts = append(s.Parts, part{Facts: facts})
+	}
+	return s
+}
+
+// segmentTable has a row for each part, and last their latency.
+func segmentTable(r *stats.Result) *table {
+	g := r.Segments
 	t := &table{Left: 2, Head: []string{"part", "", "mean", "share", "p50", "p99", "p99.9", "max"},
 		Note: "Percentiles of parts do not add up: the slowest packets of one part are not those of another."}
 	for _, part := range g.Parts {
@@ -59,19 +76,21 @@ func segmentSection(r *stats.Result) section {
 	}
 	t.Rows = append(t.Rows, row{Cells: []string{"latency", "of the sampled packets", stats.FormatNS(int64(g.Latency.Mean)), "100 %", stats.FormatNS(g.Latency.P50),
 		stats.FormatNS(g.Latency.P99), stats.FormatNS(g.Latency.P999), stats.FormatNS(g.Latency.Max)}, Invalid: !r.Verdict.Valid})
-	clock := "The server's clock is ours."
-	switch {
-	case g.OffsetNS != 0 || g.OffsetErrorNS != 0:
-		clock = fmt.Sprintf("The server's clock is not ours: it leads by about %s, give or take %s.", stats.FormatNS(g.OffsetNS), stats.FormatNS(g.OffsetErrorNS))
-	case !g.SameClock:
-		clock = "The server's clock is not known to be ours."
+	return t
+}
+
+// segmentClocks say by which clocks the parts were told apart; the sentences are those of the text.
+func segmentClocks(g *stats.Segments) []string {
+	var lines []string
+	for _, says := range []string{serverClock(g), deviceClock(g)} {
+		if says != "" {
+			lines = append(lines, strings.TrimPrefix(says, "; "))
+		}
 	}
-	facts := []fact{{"clocks", []string{clock}}, {"residual", []string{"latency and the sum of its parts are at most " + stats.FormatNS(g.ResidualNS) + " apart"}}}
-	if len(g.Notes) > 0 {
-		facts = append(facts, fact{"stamps", g.Notes})
+	if len(lines) == 0 {
+		return []string{"the server's clock is not known to be ours"}
 	}
-	s.Parts = append(s.Parts, part{Table: t}, part{Facts: facts})
-	return s
+	return lines
 }
 
 // segmentPicture is a bar for each part, beginning where the one before ended: the stacked bar of the mean packet, unrolled, so that small
@@ -124,7 +143,7 @@ func departureSection(r *stats.Result) section {
 		s.Lead = "When packets really left, by stamps of " + departureSource(d.Source) + ", against the plan."
 		add("|gap - planned gap|", &d.Error)
 		if f := d.Test; f != nil {
-			s.Parts = append(s.Parts, part{Facts: []fact{{f.Name, []string{fmt.Sprintf("%s gaps against %s: statistic %.4g, p = %.3g", stats.FormatCount(f.Samples), f.Against, f.Statistic, f.P)}}}})
+			s.Parts = append(s.Parts, part{Facts: []fact{{"test", []string{fitSentence(f)}}}})
 		}
 	}
 	if len(t.Rows) > 0 {

@@ -84,6 +84,12 @@ func runPages() map[string]*stats.Result {
 	closed := echoRun()
 	closed.Config.Model, closed.Config.Paced, closed.Config.Clients, closed.Config.ThinkNS, closed.Rate.TargetPPS = stats.ModelClosed, false, 12, 5e6, 0
 	closed.Corrected = &closed.Latency
+	devices := fullRun()
+	devices.Segments.Stamps, devices.Segments.Arrivals, devices.Segments.ClockErrorNS, devices.Departures.Test.P = "hardware", "software", 40, 1e-9
+	devices.Segments.SameClock, devices.Segments.OffsetNS, devices.Segments.OffsetErrorNS = false, 500, 900
+	unstamped := deadRun()
+	unstamped.Segments = &stats.Segments{Every: 16, Incomplete: 128, Stamps: "software", Notes: []string{"128 of 128 sampled packets had no reply, or lack a stamp, and are in no part"},
+		Parts: []stats.Segment{{Name: stats.SegmentLag}, {Name: stats.SegmentWire}}}
 	interrupted := fullRun()
 	interrupted.Interrupted = "interrupt"
 	outlier := fullRun()
@@ -95,7 +101,7 @@ func runPages() map[string]*stats.Result {
 	hostile.Host.Hostname = "a-host-name-without-any-place-to-break-it-" + strings.Repeat("x", 80)
 	hostile.Verdict.Warnings[0].Detail = strings.Repeat("y", 300)
 	return map[string]*stats.Result{"echo": echoRun(), "full": fullRun(), "invalid": invalid(fullRun()), "hour": hourRun(), "dead": deadRun(), "oneway": onewayRun(), "rounds": roundsRun(),
-		"one": one, "zero": zero, "closed": closed, "interrupted": interrupted, "outlier": outlier, "hostile": hostile, "nothing": {}}
+		"devices": devices, "unstamped": unstamped, "one": one, "zero": zero, "closed": closed, "interrupted": interrupted, "outlier": outlier, "hostile": hostile, "nothing": {}}
 }
 
 // What must stand on a page, and what must not.
@@ -115,6 +121,9 @@ func TestHTMLSays(t *testing.T) {
 		{"rounds: which one the page is about", "rounds", []string{"round 2 of 3, the median by latency p99", "2 (median)", "Spread over the rounds", "UNSTEADY: "}, nil},
 		{"closed model: no rate asked, an estimate is called one", "closed", []string{"as 12 clients can", "AN ESTIMATE"}, []string{"of 0 pps asked"}},
 		{"halves whose scatter hides a change are not called steady", "one", []string{"unclear: "}, []string{"steady: "}},
+		{"segments: clocks of server and device, and what the gaps look like", "devices", []string{"which leads ours by 500\u00a0ns to within 900\u00a0ns", "arrivals by software", "device&#39;s clock is known within 40\u00a0ns",
+			"packet scheduler to wire", "they are NOT like the plan"}, []string{"clock is ours"}},
+		{"no packet has all stamps: nothing is drawn of parts", "unstamped", []string{"0 complete, 128 incomplete", "128 of 128 sampled packets"}, []string{"segments-mean", "residual", "<td>0 ns</td><td>100 %</td>"}},
 		{"ended early", "interrupted", []string{"ended early: interrupt"}, nil},
 		{"text of a result is text", "hostile", []string{"&lt;/style&gt;&lt;script&gt;alert(1)", "&lt;img src=x"}, []string{"<script", "<img"}},
 		{"an empty result", "nothing", []string{"nobody has judged this result", "no target"}, []string{"NaN", "Inf"}},
