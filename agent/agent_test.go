@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -102,6 +104,32 @@ func TestRefuses(t *testing.T) {
 		open.ServeHTTP(rec, httptest.NewRequest(c.method, c.path, nil))
 		if rec.Code != c.code {
 			t.Errorf("%s %s: %d, want %d", c.method, c.path, rec.Code, c.code)
+		}
+	}
+}
+
+// A peer that stalls before or in its header, or in a body that nobody wants, keeps no connection; a header without end is cut short.
+func TestStalledPeers(t *testing.T) {
+	s, _ := running(t, Config{})
+	const ask = "GET / HTTP/1.1\r\nHost: x\r\n"
+	var stalled []net.Conn
+	for _, says := range []string{"", "GET / HT", ask, ask + "Content-Length: 100000\r\n\r\n" + strings.Repeat("x", 10), ask + "X: " + strings.Repeat("x", 1<<15) + "\r\n\r\n"} {
+		c, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte(says)); err != nil {
+			t.Fatal(err)
+		}
+		stalled = append(stalled, c)
+	}
+	for i, c := range stalled {
+		if err := c.SetReadDeadline(time.Now().Add(slowest + 20*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("peer %d is still connected", i)
 		}
 	}
 }

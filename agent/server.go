@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 
 // Schema names the shape of Answer in JSON. A client refuses any other.
 const Schema = "blast.agent/1"
+
+// slowest is how long a peer may take for its question, body included, and for taking the answer; its connection is closed then.
+const slowest = 5 * time.Second
 
 // Answer is what the agent says, as one JSON object.
 type Answer struct {
@@ -87,7 +91,7 @@ func Start(cfg Config) (*Server, error) {
 		s.ifaces = append(s.ifaces, i.Name)
 	}
 	s.host = cfg.Reader.Host("")
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 1 << 14}
+	s.http = &http.Server{Handler: s, ReadTimeout: slowest, WriteTimeout: slowest, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 1 << 14}
 	go func() { s.ended <- s.http.Serve(s.tcp) }()
 	return s, nil
 }
@@ -154,20 +158,13 @@ func (g *gate) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if peer, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && allowed(g.allow, peer.Addr()) {
-			return c, nil
+		if peer, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
+			from := peer.Addr().Unmap().WithZone("")
+			if slices.ContainsFunc(g.allow, func(p netip.Prefix) bool { return p.Contains(from) }) {
+				return c, nil
+			}
 		}
 		g.denied.Add(1)
 		c.Close()
 	}
-}
-
-func allowed(list []netip.Prefix, a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
-	for _, p := range list {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
 }
