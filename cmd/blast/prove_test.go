@@ -251,7 +251,7 @@ func TestHalves(t *testing.T) {
 func TestPairPlan(t *testing.T) {
 	cpus := allowedCPUs(t)
 	if len(cpus) < 2 {
-		testskip.Skip(t, "cpus", "this process may use one CPU only", "taskset -c 0-1 go test -run TestPairPlan ./cmd/blast")
+		testskip.Skip(t, "cpus", "two generators that are pinned need two CPUs", "run on a machine with two")
 	}
 	last := fmt.Sprint(cpus[len(cpus)-1])
 	for _, c := range []struct {
