@@ -217,7 +217,7 @@ func verdictBanner(of string, r *stats.Result) banner {
 	return b
 }
 
-// numberOf splits "1.19 ms" for a headline.
+// of splits "1.19 ms" for a headline.
 func (h headlineFigure) of(text string) headlineFigure {
 	h.Number, h.Unit, _ = strings.Cut(text, " ")
 	return h

@@ -252,10 +252,3 @@ func ladderSetup(l *stats.Ladder) section {
 	}
 	return section{ID: "setup", Title: "Setup", Parts: []part{{Facts: facts}, {Command: strings.Join(l.Command, " ")}}}
 }
-
-func ceilingSentence(r *stats.Result) string {
-	if c := r.Calibration; c != nil {
-		return fmt.Sprintf("%s, calibration %s (%d B, %s)", stats.FormatPPS(c.CeilingPPS), c.ID, c.PayloadBytes, plural(c.Workers, "worker"))
-	}
-	return "unknown: no calibration of this host for this backend and size"
-}

@@ -39,19 +39,6 @@ func HTMLProve(w io.Writer, p *stats.Prove) error {
 	return d.write(w)
 }
 
-// pointsWord is a conclusion in capitals; none of them is red, which only INVALID is.
-func pointsWord(points string) string {
-	switch points {
-	case stats.PointsTarget:
-		return "TARGET"
-	case stats.PointsGenerator:
-		return "GENERATOR"
-	case stats.PointsNeither:
-		return "NEITHER"
-	}
-	return "CANNOT TELL"
-}
-
 // controlQuestion is what a control asks.
 func controlQuestion(name string) string {
 	switch name {

@@ -235,19 +235,19 @@ func ledgerSection(r *stats.Result) section {
 		planned.Note = "Refused, by cause: " + counts(l.Refused) + "."
 	}
 	lines := []equation{planned}
-	lead := "Every planned packet has one fate, and every sent packet another; all lines add up."
-	if err := l.Check(r.Config.Mode); err != nil {
-		lead = "The ledger does not add up: " + err.Error() + "."
-	}
+	lead := "Every planned packet has one fate; the line adds up."
 	if r.Config.Mode == stats.ModeEcho {
 		sent := equation{Whole: term{"sent", n(l.Sent)}, Terms: []term{{"replied", n(l.Replied)}, {"late", n(l.Late)}, {"lost", n(l.Lost)}, {"in flight at the end", n(l.InFlight)}},
 			Note: "Late: replied after the timeout of " + stats.FormatNS(r.Config.TimeoutNS) + inFlight(l) + "."}
 		lost := equation{Whole: term{"lost", n(l.Lost)}, Terms: []term{{"on the way up", n(l.LostUp)}, {"on the way down", n(l.LostDown)}, {"unknown", n(l.LostUnknown)}},
 			Note: fmt.Sprintf("Our own receive path dropped %s replies; duplicate %s, reordered %s, stray %s.", n(l.SelfLost), n(l.Duplicate), n(l.Reordered), n(l.Stray))}
 		lines = append(lines, sent, lost)
+		lead = "Every planned packet has one fate, and every sent packet another; all lines add up."
 	} else {
 		lines[0].Note = strings.TrimSpace(lines[0].Note + " Nothing is known of packets after they were sent: oneway.")
-		lead = strings.Replace(lead, "Every planned packet has one fate, and every sent packet another; all lines add up", "Every planned packet has one fate; the line adds up", 1)
+	}
+	if err := l.Check(r.Config.Mode); err != nil {
+		lead = "The ledger does not add up: " + err.Error() + "."
 	}
 	s := section{ID: "ledger", Title: "What became of the packets", Lead: lead, Parts: []part{{Ledger: lines}}}
 	if len(r.Events) > 0 {
@@ -321,12 +321,10 @@ func placementSection(r *stats.Result) section {
 	if len(r.Workers) == 0 {
 		return s
 	}
-	t := &table{Left: 1, Head: []string{"worker", "CPU", "node", "queue", "flows", "sent", "duty", "lag p99", "preempted", "guard", "user", "system"}}
-	for i := range r.Workers {
-		w := &r.Workers[i]
-		t.Rows = append(t.Rows, row{Cells: []string{strconv.Itoa(i), orDash(w.CPU), orDash(w.Node), orDash(w.Queue), strconv.Itoa(w.Flows), stats.FormatCount(w.Sent),
-			fmt.Sprintf("%.0f %%", w.Duty*100), stats.FormatNS(w.LagP99NS), stats.FormatCount(uint64(max(w.InvoluntarySwitches, 0))), stats.FormatNS(w.GuardNS),
-			stats.FormatNS(w.UserNS), stats.FormatNS(w.SystemNS)}})
+	rows := workerRows(r)
+	t := &table{Left: 1, Head: rows[0]}
+	for _, cells := range rows[1:] {
+		t.Rows = append(t.Rows, row{Cells: cells})
 	}
 	s.Parts = append(s.Parts, part{Table: t})
 	return s

@@ -12,7 +12,11 @@ import (
 // number that is not finite is an error, and nothing is written.
 func JSON(w io.Writer, r *stats.Result) error {
 	r.Normalize()
-	b, err := json.MarshalIndent(r, "", "  ")
+	return writeJSON(w, r)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -56,10 +55,7 @@ func (p *page) knee(l *stats.Ladder) {
 	if !l.Verdict.Valid || word == "SLO" {
 		color = red
 	}
-	p.line(word, "%s", l.Knee.Detail)
-	first := p.b.String() // colour goes in after wrapping, which counts columns
-	p.b.Reset()
-	p.b.WriteString(p.paint(color, word) + first[len(word):])
+	p.first(word, color, l.Knee.Detail)
 	if l.Interrupted != "" {
 		p.line("ended", "early: %s; the steps until then are shown", l.Interrupted)
 	}
@@ -238,14 +234,7 @@ func (p *page) ladderCircumstances(l *stats.Ladder) {
 // LadderJSON writes l as one object of stats.LadderSchema and a line end. l is normalized in doing so.
 func LadderJSON(w io.Writer, l *stats.Ladder) error {
 	l.Normalize()
-	b, err := json.MarshalIndent(l, "", "  ")
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	if _, err := w.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	return writeJSON(w, l)
 }
 
 // ladderColumns are the columns of LadderCSV, one row a step in the order in which they ran.

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -27,35 +25,33 @@ func Prove(w io.Writer, v *stats.Prove, o Options) error {
 // ProveJSON writes v as one object of stats.ProveSchema and a line end. v is normalized in doing so.
 func ProveJSON(w io.Writer, v *stats.Prove) error {
 	v.Normalize()
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	if _, err := w.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	return writeJSON(w, v)
 }
 
 // conclusion is the first thing on the page.
 func (p *page) conclusion(v *stats.Prove) {
-	word, color := "UNKNOWN", red
-	switch v.Conclusion.Points {
-	case stats.PointsTarget:
-		word, color = "TARGET", green
-	case stats.PointsGenerator:
-		word = "GENERATOR"
-	case stats.PointsNeither:
-		word, color = "NEITHER", green
+	word, color := pointsWord(v.Conclusion.Points), red
+	if v.Conclusion.Points == stats.PointsTarget || v.Conclusion.Points == stats.PointsNeither {
+		color = green
 	}
-	p.line(word, "%s", v.Conclusion.Detail)
-	first := p.b.String() // colour goes in after wrapping, which counts columns
-	p.b.Reset()
-	p.b.WriteString(p.paint(color, word) + first[len(word):])
+	p.first(word, color, v.Conclusion.Detail)
 	if v.Interrupted != "" {
 		p.line("ended", "early: %s; what was measured until then is shown", v.Interrupted)
 	}
 	p.line("target", "%s, asked %s", strings.Join(v.Targets, ", "), stats.FormatPPS(v.AskedPPS))
+}
+
+// pointsWord is a conclusion in capitals.
+func pointsWord(points string) string {
+	switch points {
+	case stats.PointsTarget:
+		return "TARGET"
+	case stats.PointsGenerator:
+		return "GENERATOR"
+	case stats.PointsNeither:
+		return "NEITHER"
+	}
+	return "UNKNOWN"
 }
 
 // ControlTitle is a control's name for people.

@@ -58,6 +58,14 @@ func (p *page) line(label, format string, args ...any) {
 	p.wrapped(label, labelWidth, fmt.Sprintf(format, args...))
 }
 
+// first writes the word and the sentence that a page begins with.
+func (p *page) first(word, color, sentence string) {
+	p.line(word, "%s", sentence)
+	text := p.b.String() // colour goes in after wrapping, which counts columns
+	p.b.Reset()
+	p.b.WriteString(p.paint(color, word) + text[len(word):])
+}
+
 // wrapped writes text behind a label; a hard line break in text stays one.
 func (p *page) wrapped(label string, indent int, text string) {
 	head := pad(label, indent)

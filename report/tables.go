@@ -187,16 +187,21 @@ func (p *page) workers(r *stats.Result) {
 	if len(r.Workers) == 0 {
 		return
 	}
+	p.table(workerRows(r))
+	p.line("", "(duty: share of the time not spent waiting for the next packet; preempted: involuntary context switches)")
+	p.blank()
+}
+
+// workerRows are a head and a row for each sending thread.
+func workerRows(r *stats.Result) [][]string {
 	rows := [][]string{{"worker", "CPU", "node", "queue", "flows", "sent", "duty", "lag p99", "preempted", "guard", "user", "system"}}
 	for i := range r.Workers {
 		w := &r.Workers[i]
 		rows = append(rows, []string{strconv.Itoa(i), orDash(w.CPU), orDash(w.Node), orDash(w.Queue), strconv.Itoa(w.Flows), stats.FormatCount(w.Sent),
-			fmt.Sprintf("%.0f %%", w.Duty*100), stats.FormatNS(w.LagP99NS), stats.FormatCount(uint64(max(w.InvoluntarySwitches, 0))),
+			percentOf(w.Duty), stats.FormatNS(w.LagP99NS), stats.FormatCount(uint64(max(w.InvoluntarySwitches, 0))),
 			stats.FormatNS(w.GuardNS), stats.FormatNS(w.UserNS), stats.FormatNS(w.SystemNS)})
 	}
-	p.table(rows)
-	p.line("", "(duty: share of the time not spent waiting for the next packet; preempted: involuntary context switches)")
-	p.blank()
+	return rows
 }
 
 func orDash(n int) string {

@@ -38,10 +38,7 @@ func (p *page) verdict(r *stats.Result) {
 	if !v.Valid {
 		word, color = "INVALID", red
 	}
-	p.line(word, "%s", headline(r))
-	first := p.b.String() // the page so far; colour goes in after wrapping, which counts columns
-	p.b.Reset()
-	p.b.WriteString(p.paint(color, word) + first[len(word):])
+	p.first(word, color, headline(r))
 	for _, reason := range v.Reasons {
 		p.line("", "%s: %s", reason.Code, reason.Detail)
 	}
@@ -124,13 +121,22 @@ func (p *page) margin(r *stats.Result) { p.line("margin", "%s", marginSentence(r
 func marginSentence(r *stats.Result) string {
 	c := r.Calibration
 	if c == nil {
-		return "unknown: no calibration of this host for this backend and size"
+		return ceilingSentence(r)
 	}
-	text := fmt.Sprintf("ceiling %s, calibration %s (%d B, %s)", stats.FormatPPS(c.CeilingPPS), c.ID, c.PayloadBytes, plural(c.Workers, "worker"))
+	text := "ceiling " + ceilingSentence(r)
 	if r.Config.Paced && r.Rate.TargetPPS > 0 {
 		text = fmt.Sprintf("%.1f times the target (3 to 5 is the rule): %s", c.CeilingPPS/r.Rate.TargetPPS, text)
 	}
 	return text
+}
+
+// ceilingSentence is the rate that this host was found to reach, and by which calibration.
+func ceilingSentence(r *stats.Result) string {
+	c := r.Calibration
+	if c == nil {
+		return "unknown: no calibration of this host for this backend and size"
+	}
+	return fmt.Sprintf("%s, calibration %s (%d B, %s)", stats.FormatPPS(c.CeilingPPS), c.ID, c.PayloadBytes, plural(c.Workers, "worker"))
 }
 
 // course is the timeline in a sentence: what varied most.
