@@ -187,7 +187,7 @@ func (s *search) warn() {
 		add(WarnRepeated, "steps repeated, because one bad step alone proves nothing: %d of %d; void ones, which say nothing of the target: %d", repeats, len(s.out.Steps), void)
 	}
 	if len(s.skipped) > 0 && s.high > 0 {
-		add(WarnDisturbed, "%d rates were passed over, because something else on this machine held blast up at each of their steps", len(s.skipped))
+		add(WarnDisturbed, "rates passed over, because something else on this machine held blast up at each of their steps: %d", len(s.skipped))
 	}
 	if s.repeats == 0 {
 		add(WarnRepeated, "the %d repeats that a ladder may take are used up; run again on a quieter machine", maxRepeats)
