@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,22 +120,12 @@ func runLadder(ctx context.Context, f ladderFlags, args []string) error {
 	fmt.Fprintln(os.Stderr, c.duration())
 	l, runErr := c.run(ctx)
 	if l == nil || len(l.Steps) == 0 {
-		return firstError(explainWall(runErr), errors.New("interrupted before the first step was finished: there is nothing to report"))
+		return cmp.Or(explainWall(runErr), errors.New("interrupted before the first step was finished: there is nothing to report"))
 	}
 	if err := printLadder(out, l, f.format); err != nil {
 		return err
 	}
 	return ended(l.Verdict, runErr)
-}
-
-// firstError is the first error that is one.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // climber runs the steps of one ladder.
@@ -322,24 +313,30 @@ func (c *climber) measure(ctx context.Context, pps float64) (*stats.Result, erro
 	return res, err
 }
 
-// at is the plan of a step: the first one's with another schedule, and an epoch that no step before it had. The sockets are new as well.
+// at is the plan of a step: the first one's again with another schedule. The sockets are new as well.
 func (c *climber) at(pps float64, length time.Duration) (*udpPlan, error) {
-	p := *c.base
+	p := c.again()
 	f := c.flags.udpFlags
-	c.epochs++
 	f.rate, f.duration = rateText(pps), length
 	f.seed += uint64(c.epochs) // a repeat of the same random arrivals would not be one
-	if err := f.planSchedule(&p, nil); err != nil {
+	if err := f.planSchedule(p, nil); err != nil {
 		return nil, err
 	}
-	if err := f.checkKeys(&p); err != nil {
+	if err := f.checkKeys(p); err != nil {
 		return nil, err
 	}
-	p.engine.Interval = min(max(length/10, 50*time.Millisecond), time.Second)
-	p.epoch += uint8(c.epochs)
+	p.engine.Interval = fineInterval(length)
 	p.config.Seed = f.seed
 	p.config.Profile, p.config.DurationNS = p.engine.Schedule.String(), int64(p.engine.Schedule.Length())
-	return &p, nil
+	return p, nil
+}
+
+// again is the first plan with an epoch that none before it had, so that no reply to those is taken for one to this.
+func (c *climber) again() *udpPlan {
+	c.epochs++
+	p := *c.base
+	p.epoch += uint8(c.epochs)
+	return &p
 }
 
 // rateText is a rate as the flags of blast udp read it, exact to a thousandth of a packet a second.

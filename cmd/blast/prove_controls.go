@@ -264,9 +264,8 @@ func (v *prover) target(ctx context.Context) error {
 		if !v.settle(ctx) && e.Run != nil {
 			return nil // the attempt before stands: this one would find its leftovers
 		}
-		v.plan.epoch++
 		w := v.watchHosts(ctx)
-		res, err := v.plan.round(ctx, 0)
+		res, err := v.idle.again().round(ctx, 0)
 		w.end(ctx)
 		if res == nil {
 			return err

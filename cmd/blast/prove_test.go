@@ -247,6 +247,42 @@ func TestHalves(t *testing.T) {
 	}
 }
 
+// planned is a proof of which nothing was sent yet.
+func planned(t *testing.T, args ...string) *prover {
+	t.Helper()
+	var f proveFlags
+	cmd := &cobra.Command{}
+	f.registerProof(cmd)
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	v, err := f.prover(t.Context(), cmd, []string{"127.0.0.1:9"})
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	t.Cleanup(v.close)
+	return v
+}
+
+// No probe and no run of a proof has the epoch of another, whatever their order: a late reply to the one is never taken for one to the other.
+func TestEpochs(t *testing.T) {
+	v := planned(t, "--rate", "1k")
+	seen := map[uint8]bool{v.plan.epoch: true}
+	for i := range 20 {
+		p := v.idle.again()
+		if i%3 == 0 {
+			var err error
+			if p, err = v.idle.at(100, time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seen[p.epoch] {
+			t.Errorf("plan %d has an epoch that was there before", i+1)
+		}
+		seen[p.epoch] = true
+	}
+}
+
 // The two generators get what the proof was given, and where that cannot be, as with CPUs and ports that are named, it is said.
 func TestPairPlan(t *testing.T) {
 	cpus := allowedCPUs(t)
@@ -267,18 +303,7 @@ func TestPairPlan(t *testing.T) {
 		{"a list is for one", []string{"--cpus", last}, "--cpus=auto", true, "--cpus was left out"},
 		{"and so are ports", []string{"--src-port", "20000-20010"}, "--cpus=auto", true, "--src-port was left out"},
 	} {
-		var f proveFlags
-		cmd := &cobra.Command{}
-		f.registerProof(cmd)
-		if err := cmd.ParseFlags(append([]string{"--rate", "1k", "--payload", "100"}, c.args...)); err != nil {
-			t.Fatal(err)
-		}
-		v, err := f.prover(t.Context(), cmd, []string{"127.0.0.1:9"})
-		if err != nil {
-			t.Fatalf("%s: %v", c.why, err)
-		}
-		p, err := v.pair()
-		v.close()
+		p, err := planned(t, append(c.args, "--rate", "1k", "--payload", "100")...).pair()
 		if err != nil {
 			t.Fatalf("%s: %v", c.why, err)
 		}
