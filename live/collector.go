@@ -1,7 +1,6 @@
 package live
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,11 +106,6 @@ func (c *collector) counters(ch chan<- prometheus.Metric, l *stats.Ledger) {
 	}
 	for _, cause := range c.page.cfg.Causes {
 		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(l.Refused[cause]), cause)
-	}
-	for cause, n := range l.Refused {
-		if !slices.Contains(c.page.cfg.Causes, cause) {
-			ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(n), cause)
-		}
 	}
 }
 

@@ -27,7 +27,7 @@ type Config struct {
 	Addr string
 	// Labels of blast_info.
 	RunID, Backend, Target, Mode, Model, Version string
-	// Causes are the causes that a packet can be refused for, and Codes those that make a run INVALID: each has a series from the start.
+	// Causes are all causes that a packet can be refused for, and Codes those that make a run INVALID: each has a series from the start.
 	Causes, Codes []string
 	// Confine, if set, is called by both goroutines that make a page, the one that collects the figures and the one that writes them, before
 	// and, what it returns, after: it keeps that work off the CPUs of the sending threads.

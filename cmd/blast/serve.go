@@ -63,12 +63,8 @@ listen address, so that it is nobody's reflector.
 			if cfg.Listen, err = listenAddrs(listen); err != nil {
 				return usage(err)
 			}
-			for _, text := range allow {
-				p, err := netip.ParsePrefix(text)
-				if err != nil {
-					return usagef("allow %q: want a prefix such as 10.0.0.0/8: %w", text, err)
-				}
-				cfg.Allow = append(cfg.Allow, p)
+			if cfg.Allow, err = allowedPeers("allow", allow); err != nil {
+				return usage(err)
 			}
 			if cfg.CPUs, err = serveCPUs(cpus); err != nil {
 				return usage(err)
@@ -128,6 +124,19 @@ func listenAddrs(list []string) ([]netip.AddrPort, error) {
 			return nil, fmt.Errorf("listen %q: want ADDR:PORT, such as 127.0.0.1:9000%s", text, listenInstead(text))
 		}
 		out = append(out, a)
+	}
+	return out, nil
+}
+
+// allowedPeers parses the prefixes of a flag.
+func allowedPeers(flag string, list []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, text := range list {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: want a prefix such as 10.0.0.0/8: %w", flag, text, err)
+		}
+		out = append(out, p)
 	}
 	return out, nil
 }

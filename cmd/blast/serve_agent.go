@@ -38,12 +38,8 @@ func (f *agentFlags) start() error {
 		return fmt.Errorf("agent %q: want ADDR:PORT, such as 10.0.0.2:9101 or [::1]:9101: %w", f.addr, err)
 	}
 	cfg := agent.Config{Listen: at}
-	for _, text := range f.allow {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return fmt.Errorf("agent-allow %q: want a prefix such as 10.0.0.0/8: %w", text, err)
-		}
-		cfg.Allow = append(cfg.Allow, p)
+	if cfg.Allow, err = allowedPeers("agent-allow", f.allow); err != nil {
+		return err
 	}
 	if f.running, err = agent.Start(cfg); err != nil {
 		return err
