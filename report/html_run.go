@@ -240,7 +240,7 @@ func ledgerSection(r *stats.Result) section {
 		sent := equation{Whole: term{"sent", n(l.Sent)}, Terms: []term{{"replied", n(l.Replied)}, {"late", n(l.Late)}, {"lost", n(l.Lost)}, {"in flight at the end", n(l.InFlight)}},
 			Note: "Late: replied after the timeout of " + stats.FormatNS(r.Config.TimeoutNS) + inFlight(l) + "."}
 		lost := equation{Whole: term{"lost", n(l.Lost)}, Terms: []term{{"on the way up", n(l.LostUp)}, {"on the way down", n(l.LostDown)}, {"unknown", n(l.LostUnknown)}},
-			Note: fmt.Sprintf("Our own receive path dropped %s replies; duplicate %s, reordered %s, stray %s.", n(l.SelfLost), n(l.Duplicate), n(l.Reordered), n(l.Stray))}
+			Note: fmt.Sprintf("Dropped by our own receive path %s; duplicate %s, reordered %s, stray %s.", n(l.SelfLost), n(l.Duplicate), n(l.Reordered), n(l.Stray))}
 		lines = append(lines, sent, lost)
 		lead = "Every planned packet has one fate, and every sent packet another; all lines add up."
 	} else {
@@ -360,7 +360,7 @@ func setupSection(r *stats.Result) section {
 		{"payload", []string{fmt.Sprintf("%d B, %s", c.PayloadBytes, c.Payload)}},
 		{"flows", []string{stats.FormatCount(uint64(max(c.Flows, 0))) + ", kept open for the whole run (UDP: no connection to set up or reuse)"}},
 		{"workers", []string{fmt.Sprintf("%d, CPUs %s", c.Workers, orNone(strings.Trim(fmt.Sprint(c.CPUs), "[]")))}},
-		{"sending", []string{fmt.Sprintf("wait %s, catch-up %s, batch %d, seed %d, max lag %s, rounds %d", c.Wait, c.CatchUp, c.Batch, c.Seed, stats.FormatNS(c.MaxLagNS), max(c.Rounds, 1))}},
+		{"sending", []string{fmt.Sprintf("wait %s, catch-up %s, seed %d, max lag %s, rounds %d", c.Wait, c.CatchUp, c.Seed, stats.FormatNS(c.MaxLagNS), max(c.Rounds, 1))}},
 		{"backend", path},
 	}
 	if len(b.Notes) > 0 {
@@ -373,16 +373,9 @@ func setupSection(r *stats.Result) section {
 	return section{ID: "setup", Title: "Setup", Parts: []part{{Facts: facts}, {Command: strings.Join(r.Command, " ")}}}
 }
 
-func warmup(ns int64) string {
-	if ns == 0 {
-		return "without warm-up"
-	}
-	return "after " + stats.FormatNS(ns) + " of warm-up, which is left out of all figures"
-}
-
 func drain(ns int64) string {
 	if ns == 0 {
-		return "3 x the largest round trip"
+		return "3 x the largest round trip, at least 100 ms, at most the timeout"
 	}
 	return stats.FormatNS(ns)
 }

@@ -39,7 +39,7 @@ func littleSentence(l *stats.Little) string {
 	if l.Unchecked != "" {
 		return "in flight = rate x mean latency was not checked: " + l.Unchecked
 	}
-	return fmt.Sprintf("in flight on average %.4g (%s looks), rate x mean latency %s x %s = %.4g: %s", l.InFlight, stats.FormatCount(l.Samples),
+	return fmt.Sprintf("in flight on average %.4g (%s), rate x mean latency %s x %s = %.4g: %s", l.InFlight, counted(l.Samples, "look"),
 		stats.FormatPPS(l.RatePPS), stats.FormatNS(l.LatencyNS), l.Product(), littleSays(l))
 }
 

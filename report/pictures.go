@@ -63,8 +63,8 @@ func inWords(name string, h *stats.Histogram) string {
 	if h.Count == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: p50 %s, p99 %s, p99.9 %s, max %s of %s samples. ", name, stats.FormatNS(h.P50), stats.FormatNS(h.P99), stats.FormatNS(h.P999), stats.FormatNS(h.Max),
-		stats.FormatCount(h.Count))
+	return fmt.Sprintf("%s: p50 %s, p99 %s, p99.9 %s, max %s of %s. ", name, stats.FormatNS(h.P50), stats.FormatNS(h.P99), stats.FormatNS(h.P999), stats.FormatNS(h.Max),
+		counted(h.Count, "sample"))
 }
 
 // intervalSpots are the confidence intervals of what the picture is about.

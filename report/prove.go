@@ -115,6 +115,6 @@ func (p *page) proofRuns(v *stats.Prove) {
 // proofCircumstances is where it was measured.
 func (p *page) proofCircumstances(v *stats.Prove) {
 	h := &v.Host
-	p.line("host", "%s, %s, %d cores, kernel %s, out by %s", h.Hostname, h.CPU, h.Cores, h.Kernel, h.NIC)
+	p.line("host", "%s, %s, %s, kernel %s, out by %s", h.Hostname, h.CPU, plural(h.Cores, "core"), h.Kernel, h.NIC)
 	p.line("run", "%s, started %s, by %s", v.RunID, v.Started.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(v.Command, " "))
 }

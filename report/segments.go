@@ -108,8 +108,8 @@ func serverClock(s *stats.Segments) string {
 }
 
 func (p *page) departures(r *stats.Result, d *stats.Departures) {
-	p.line("gaps", "between consecutive packets of a worker as they left (%s): off the plan by %s (p50), %s (p99), %s (max), in %s gaps",
-		d.Source, stats.FormatNS(d.Error.P50), stats.FormatNS(d.Error.P99), stats.FormatNS(d.Error.Max), stats.FormatCount(d.Error.Count))
+	p.line("gaps", "between consecutive packets of a worker as they left (%s): off the plan by %s (p50), %s (p99), %s (max), in %s",
+		d.Source, stats.FormatNS(d.Error.P50), stats.FormatNS(d.Error.P99), stats.FormatNS(d.Error.Max), counted(d.Error.Count, "gap"))
 	if t := d.Test; t != nil {
 		p.line("", "%s", fitSentence(t))
 	}
@@ -123,5 +123,5 @@ func fitSentence(t *stats.FitTest) string {
 	if t.P < fitLevel {
 		says = "they are NOT like the plan's"
 	}
-	return fmt.Sprintf("%s against %s: A2 %.3g of %s gaps, p %.2g: %s", t.Name, t.Against, t.Statistic, stats.FormatCount(t.Samples), t.P, says)
+	return fmt.Sprintf("%s against %s: A2 %.3g of %s, p %.2g: %s", t.Name, t.Against, t.Statistic, counted(t.Samples, "gap"), t.P, says)
 }

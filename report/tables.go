@@ -141,8 +141,8 @@ func definitionsOf(r *stats.Result) []labelled {
 	}
 	if r.Corrected != nil {
 		out = append(out, labelled{"estimate", fmt.Sprintf("the corrected row adds, for each reply that took longer than %s, the samples that a client sending every %s would have had meanwhile "+
-			"(HdrHistogram recordCorrectedValue): %s samples that nobody measured", stats.FormatNS(r.Config.CorrectNS), stats.FormatNS(r.Config.CorrectNS),
-			stats.FormatCount(r.Corrected.Count-r.Latency.Count))})
+			"(HdrHistogram recordCorrectedValue): %s that nobody measured", stats.FormatNS(r.Config.CorrectNS), stats.FormatNS(r.Config.CorrectNS),
+			counted(r.Corrected.Count-r.Latency.Count, "sample"))})
 	}
 	return append(out, labelled{"", "percentiles come from one histogram of all samples (HdrHistogram, 3 digits); none is averaged"})
 }
@@ -155,9 +155,17 @@ func samples(r *stats.Result) string {
 	case missing == 0 && n >= l.Sent-min(l.InFlight, l.Sent):
 		return "every packet with a known fate, errors and timeouts inside"
 	case n == l.Replied+l.Late:
-		return fmt.Sprintf("replied and late packets; the %s lost have no reply, and the rows \"lost counted\" rank them slower than any", stats.FormatCount(missing))
+		return fmt.Sprintf("replied and late packets; the %s lost %s slower than any", stats.FormatCount(missing), ranked(missing, "reply"))
 	}
-	return fmt.Sprintf("%s packets; %s more have no sample, and the rows \"lost counted\" rank them slower than any", stats.FormatCount(n), stats.FormatCount(missing))
+	return fmt.Sprintf("%s; %s more %s slower than any", counted(n, "packet"), stats.FormatCount(missing), ranked(missing, "sample"))
+}
+
+// ranked says how packets without what a latency is made of are counted.
+func ranked(missing uint64, without string) string {
+	if missing == 1 {
+		return "has no " + without + ", and the rows \"lost counted\" rank it"
+	}
+	return "have no " + without + ", and the rows \"lost counted\" rank them"
 }
 
 // rounds lists every round and names the one that the page is about.

@@ -92,8 +92,7 @@ func (p *page) plan(r *stats.Result) {
 	c, rate := &r.Config, &r.Rate
 	p.line("target", "%s, %s", strings.Join(c.Targets, ", "), c.Mode)
 	p.line("model", "%s", model(c))
-	p.line("measured", "%s of %s asked, after %s of warm-up, which is left out of all figures",
-		stats.FormatNS(rate.ElapsedNS), stats.FormatNS(c.DurationNS), stats.FormatNS(c.WarmupNS))
+	p.line("measured", "%s of %s asked, %s", stats.FormatNS(rate.ElapsedNS), stats.FormatNS(c.DurationNS), warmup(c.WarmupNS))
 	asked, share := "as many as possible", ""
 	if c.Model == stats.ModelClosed {
 		asked = "what " + plural(c.Clients, "client") + " can"
@@ -114,6 +113,13 @@ func (p *page) plan(r *stats.Result) {
 	p.line("", "(bytes: IP = UDP payload + 28, IPv6 48; L2 = IP + 18, at least 64; L1 = L2 + 20)")
 	p.margin(r)
 	p.course(r)
+}
+
+func warmup(ns int64) string {
+	if ns == 0 {
+		return "without warm-up"
+	}
+	return "after " + stats.FormatNS(ns) + " of warm-up, which is left out of all figures"
 }
 
 func (p *page) margin(r *stats.Result) { p.line("margin", "%s", marginSentence(r)) }
@@ -195,6 +201,14 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// counted is plural for counts of packets and samples.
+func counted(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return stats.FormatCount(n) + " " + what + "s"
 }
 
 // ledger is the conservation line, in exact counts.

@@ -71,6 +71,22 @@ func TestTextGolden(t *testing.T) {
 	}
 }
 
+// One of something is one, and no warm-up is none of 0 ns.
+func TestTextOfOne(t *testing.T) {
+	r := echoRun()
+	r.Config.WarmupNS = 0
+	n := r.Latency.Count
+	r.Ledger = stats.Ledger{Planned: n + 1, Sent: n + 1, Replied: n, Lost: 1, LostUp: 1}
+	r.Little = &stats.Little{Samples: 1}
+	r.Departures = &stats.Departures{Source: "tx_software", Error: histOf(1, 70, 70)}
+	got := strings.Join(strings.Fields(text(t, r, Options{})), " ")
+	for _, want := range []string{`the 1 lost has no reply, and the rows "lost counted" rank it slower`, "asked, without warm-up", "(1 look)", "in 1 gap "} {
+		if !strings.Contains(got+" ", want) {
+			t.Errorf("%q is missing in:\n%s", want, got)
+		}
+	}
+}
+
 // In an INVALID run no line has a figure of latency or service time without the word INVALID.
 func TestNoLatencyWithoutInvalid(t *testing.T) {
 	for _, r := range []*stats.Result{invalid(echoRun()), invalid(roundsRun())} {
