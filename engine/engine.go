@@ -163,7 +163,6 @@ type run struct {
 	workers   []*worker
 	receivers []*receiver // nil without Echo
 	crowd     *crowd      // nil but for models that depend on replies
-	littles   littles
 	lanes     []lane
 	stopWork  atomic.Bool
 	failed    bool          // a worker did not open: the others close again without sending
@@ -248,11 +247,9 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 		close(sent)
 	}()
 	defer r.aside()()
-	sampled := r.sample()
 	r.watch(ctx, sent)
 	r.drain(ctx)
 	r.drainReplies(ctx)
-	sampled()
 	replies.Wait()
 	return r.result(started)
 }
@@ -352,6 +349,7 @@ func (r *run) begin(at int64) {
 			r.receivers[i].start, r.receivers[i].nextFlip = at, at+w.interval
 		}
 	}
+	r.beginLooks()
 }
 
 // sendThread is the life of worker i: pin, open, measure the guard, warm up, send, close.

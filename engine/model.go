@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"sync/atomic"
 	"time"
 
 	"blast/pace"
@@ -51,8 +50,6 @@ type crowd struct {
 	sentAt  []int64
 	tail    uint64 // slots before it have their reply, or had their timeout
 	expired uint64
-
-	busy atomic.Int64 // users with a request in flight, for Little's law
 }
 
 // user is a client of the closed model or a sender of the blocking one.
@@ -270,7 +267,7 @@ func (c *crowd) free(k int32, at int64) {
 		c.latest = u.prev
 	}
 	u.inFlight = false
-	c.busy.Add(-1)
+	c.rc.busy--
 	if c.closed {
 		u.planned = at + c.think
 	} else if !c.nextSlot(u) {
@@ -289,7 +286,7 @@ func (c *crowd) join(k int32, expires int64) {
 		c.oldest = k
 	}
 	c.latest = k
-	c.busy.Add(1)
+	c.rc.busy++
 }
 
 // nextSlot takes the next slot of a sender's share.

@@ -14,8 +14,8 @@ import (
 const (
 	// expiryEvery is how often a receiver looks for slots that have had their timeout, ns.
 	expiryEvery = int64(time.Millisecond)
-	// sampleEvery is the mean time between two looks at the packets in flight. Each is drawn anew, so that none keeps step with the plan.
-	sampleEvery = 5 * time.Millisecond
+	// sampleEvery is the mean time between two looks at the packets in flight, ns. Each is drawn anew, so that none keeps step with the plan.
+	sampleEvery = int64(5 * time.Millisecond)
 )
 
 // expiry counts the slots that had no reply by their timeout: they are no longer in flight.
@@ -75,69 +75,67 @@ func (l *littles) add(t int64, n float64) {
 	l.last, l.at = n, t
 }
 
-// sample looks at the packets in flight at random moments until the function that it returns is called.
-func (r *run) sample() (stop func()) {
-	if !r.Echo {
-		return func() {}
-	}
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		timer := time.NewTimer(0)
-		defer timer.Stop()
-		for {
-			select {
-			case <-end:
-				return
-			case <-timer.C:
-			}
-			r.look()
-			timer.Reset(sampleEvery/2 + rand.N(sampleEvery))
+// looks are a receiver's samples of the packets in flight of its share. Each moment is drawn before it comes, and told afterwards from what
+// the receiver knows: somebody who came to look would keep the CPU from those who receive and answer, and see what he held up.
+type looks struct {
+	littles
+	next    int64          // moment of the next one, ns
+	closed  bool           // the packets in flight are those of busy users
+	offered *atomic.Uint64 // by the sender, where no plan tells what it has sent; nil otherwise
+}
+
+// beginLooks draws the first moment of each receiver.
+func (r *run) beginLooks() {
+	for i, rc := range r.receivers {
+		l, w := &rc.looks, r.workers[i]
+		l.closed = r.Model == ModelClosed
+		if w.unpaced {
+			l.offered = &w.offered
 		}
-	}()
-	return func() {
-		close(end)
-		<-ended
+		l.add(r.start, 0)
+		l.next = r.start + rand.N(sampleEvery)
 	}
 }
 
-// look takes one sample, once the measured part has begun.
-func (r *run) look() {
-	if t := r.Clock.Now(); t >= r.start {
-		if r.littles.samples == 0 {
-			r.littles.add(r.start, 0)
-		}
-		r.littles.add(t, r.inFlight(t))
-	}
-}
+// aloft is what counts in and out of flight, as far as the receiver has seen: users with a request in flight where there is no plan, or
+// the slots that have left flight.
+type aloft struct{ busy, left int64 }
 
-// inFlight is the number of packets in flight at t: planned by then, without a reply, and within their timeout.
-func (r *run) inFlight(t int64) float64 {
-	if r.Model == ModelClosed {
-		return float64(r.crowd.busy.Load())
-	}
-	var n float64
-	for _, rc := range r.receivers {
-		n -= float64(rc.answered.Load()) + float64(rc.expiry.shown.Load())
-	}
-	if r.workers[0].unpaced {
-		for _, w := range r.workers {
-			n += float64(w.offered.Load())
+func (r *receiver) aloft() aloft { return aloft{r.busy, int64(r.unique) + r.expiry.count} }
+
+// look samples the moments up to now, which fell into a Poll: none of the replies that it brought had been received yet, as their time of
+// receipt is that of its end. before is what was known when it began.
+func (r *receiver) look(now int64, before aloft) {
+	l := &r.looks
+	for l.next <= now {
+		n := float64(-before.left)
+		switch {
+		case l.closed:
+			n = float64(before.busy)
+		case l.offered != nil: // told for now only, and there after the call that it left by: as late as that
+			n += float64(l.offered.Load())
+		default:
+			n += float64(r.expiry.cursor.DueBy(l.next - r.start))
 		}
-		return max(n, 0)
+		l.add(l.next, max(n, 0))
+		l.next += sampleEvery/2 + rand.N(sampleEvery)
 	}
-	return max(n+float64(r.Schedule.Due(time.Duration(t-r.start))), 0)
 }
 
 // little holds the samples against rate x mean latency. What never got a reply was in flight for its timeout, in both.
 func (r *run) little(res *stats.Result) *stats.Little {
-	l, s := &res.Ledger, &r.littles
-	out := &stats.Little{Samples: s.samples, RatePPS: res.Rate.AchievedPPS}
-	elapsed := float64(res.Rate.ElapsedNS)
+	l, out := &res.Ledger, &stats.Little{Samples: math.MaxUint64, RatePPS: res.Rate.AchievedPPS}
+	elapsed, area, variance := float64(res.Rate.ElapsedNS), 0.0, 0.0
+	for _, rc := range r.receivers {
+		s := &rc.looks
+		out.Samples = min(out.Samples, s.samples)
+		area += s.area
+		variance += s.variance
+	}
 	switch {
 	case res.Interrupted != "":
 		out.Unchecked = "the run was cut short"
-	case s.samples < 20 || elapsed <= 0:
+	case out.Samples < 20 || elapsed <= 0:
 		out.Unchecked = "the run was too short to sample the packets in flight"
 	case r.workers[0].unpaced && l.Lost > 0:
 		out.Unchecked = "without a plan, nothing tells when lost packets left flight"
@@ -145,7 +143,7 @@ func (r *run) little(res *stats.Result) *stats.Little {
 	if elapsed <= 0 || l.Sent == 0 {
 		return out
 	}
-	out.InFlight, out.InFlightError = s.area/elapsed, math.Sqrt(s.variance)/elapsed
+	out.InFlight, out.InFlightError = area/elapsed, math.Sqrt(variance)/elapsed
 	timeout := int64(r.Timeout)
 	total := r.total.latency.Mean() * float64(r.total.latency.Count())
 	if l.Late > 0 {

@@ -341,8 +341,8 @@ func TestLittle(t *testing.T) {
 		{"closed", Config{Model: ModelClosed, Timeout: 5 * time.Second}, func(t *testing.T) pace.Schedule { return closedPlan(t, 5*time.Second) }, 10, 0, 10, 0},
 		{"blocking, with a stall", Config{Model: ModelBlocking, Timeout: 5 * time.Second}, func(t *testing.T) pace.Schedule { return constant(t, 100, 12*time.Second) }, 1, 7 * time.Second, 0, 0},
 		{"capped", Config{MaxInFlight: 10, Timeout: 5 * time.Second}, open, 1, 0, 5, 0},
-		{"open, two slots long", Config{Timeout: 500 * ms}, func(t *testing.T) pace.Schedule { return constant(t, 40_000, 5*time.Second) }, 1, 0, 0, 40 * time.Microsecond},
-		{"without a plan", Config{Timeout: 500 * ms}, func(t *testing.T) pace.Schedule { return closedPlan(t, 2*time.Second) }, 1, 0, 0, 300 * time.Microsecond},
+		{"open, two slots long", Config{Timeout: 500 * ms}, func(t *testing.T) pace.Schedule { return constant(t, 40_000, 2*time.Second) }, 1, 0, 0, 40 * time.Microsecond},
+		{"without a plan", Config{Timeout: 500 * ms}, func(t *testing.T) pace.Schedule { return closedPlan(t, time.Second) }, 1, 0, 0, 1500 * time.Microsecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := modelBench(t, c.cfg, c.plan(t), c.flows, 16, 5*ms, min(c.to, 5*time.Second), c.to)
@@ -360,7 +360,7 @@ func TestLittle(t *testing.T) {
 				c.want += 1000 * 0.01 * c.cfg.Timeout.Seconds() // the lost ones
 			}
 			if _, unpaced := b.cfg.Schedule.(pace.Unpaced); unpaced && b.cfg.Model == ModelOpen {
-				b.fake.Spend = func(int) { b.clk.T += int64(100 * time.Microsecond) }
+				b.fake.Spend = func(int) { b.clk.T += int64(500 * time.Microsecond) }
 			}
 			b.cfg.Drain = 6 * time.Second
 			res := must[*stats.Result](t)(b.go_(t))

@@ -81,7 +81,7 @@ func (r *offloading) replier(i int, snd backend.Sender, rcv backend.Receiver, fl
 		clk: r.Clock, rcv: rcv, src: r.Source(i), rec: &stats.Double[stats.ReceiveInterval]{}, timeout: int64(r.Timeout), interval: int64(r.slice),
 		win: newWindow(w.config.First, min(limit-w.config.First, windowSlots), flows, stride), limit: limit,
 	}}
-	p.expiry.next = math.MaxInt64
+	p.expiry.next, p.looks.next = math.MaxInt64, math.MaxInt64
 	if r.Names != nil {
 		p.names = &names{first: w.config.First}
 	}

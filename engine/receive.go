@@ -30,6 +30,8 @@ type receiver struct {
 	follow   *follower                            // of sampled packets; nil without stamps
 	names    *names                               // nil unless asked for
 	expiry   expiry
+	busy     int64 // users of a crowd with a request in flight
+	looks    looks
 	expected int64 // what RecordCorrected wants; 0 = no estimate asked for
 	estimate *stats.Hist
 
@@ -57,6 +59,7 @@ func (r *receiver) run() {
 
 // poll takes what is there, waiting at most wait, and reports whether the receiver still works.
 func (r *receiver) poll(wait time.Duration) bool {
+	before := r.aloft()
 	n, err := r.rcv.Poll(wait, r.packet)
 	if err != nil {
 		r.err = err
@@ -67,6 +70,9 @@ func (r *receiver) poll(wait time.Duration) bool {
 		r.maxRTT.Store(r.longest)
 	}
 	now := r.clk.Now()
+	if now >= r.looks.next {
+		r.look(now, before)
+	}
 	if now >= r.nextFlip {
 		r.flip(now)
 	}
