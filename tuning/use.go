@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 
+	"blast/internal/sys"
 	"blast/stats"
 )
 
@@ -44,19 +44,10 @@ func (r Reader) Sample(ifaces ...string) (Sample, error) {
 		return s, err
 	}
 	s.CPUs = cpus
-	s.MonotonicNS = monotonic()
+	s.MonotonicNS = sys.Monotonic()
 	counters, _ := r.Counters(ifaces...) // holds what could be read
 	s.Counters = counters.Values()
 	return s, nil
-}
-
-// monotonic is CLOCK_MONOTONIC in ns.
-func monotonic() int64 {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
-		return 0
-	}
-	return t.Nano()
 }
 
 // CPUTimes reads /proc/stat.
