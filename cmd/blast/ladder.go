@@ -21,6 +21,7 @@ import (
 	"blast/pace"
 	"blast/packet"
 	"blast/report"
+	"blast/serve"
 	"blast/stats"
 	"blast/verdict"
 )
@@ -205,10 +206,10 @@ func (f *ladderFlags) search() (ladder.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Resolution, err = share(f.resolution)
+	cfg.Resolution, err = serve.ParseShare(f.resolution)
 	switch {
 	case err != nil:
-		return cfg, fmt.Errorf("--resolution %q: want a percentage such as 3%%", f.resolution)
+		return cfg, fmt.Errorf("--resolution %q: want a percentage such as 3%%, from 0.5%% to 50%%", f.resolution)
 	case !(cfg.Resolution >= 0.005 && cfg.Resolution <= 0.5):
 		return cfg, fmt.Errorf("--resolution %s: want 0.5%% to 50%%, such as 3%%", f.resolution)
 	}
@@ -220,16 +221,6 @@ func (f *ladderFlags) search() (ladder.Config, error) {
 	}
 	cfg.Run = func(context.Context, float64) (*stats.Result, error) { return nil, nil } // for the check; the real one comes with the plan
 	return cfg, cfg.Check()
-}
-
-// share reads "3%" or "0.03".
-func share(text string) (float64, error) {
-	number, percent := strings.CutSuffix(text, "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		v /= 100
-	}
-	return v, err
 }
 
 func roundUp(d time.Duration) time.Duration {
