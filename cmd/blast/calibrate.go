@@ -67,7 +67,7 @@ meanwhile.
 	fl.StringVar(&f.against, "against", "", "ADDR:PORT of a blast serve udp --mode sink elsewhere; default: an own sink on loopback")
 	fl.StringVar(&f.nic, "nic", "", "with --against: measure af_xdp too, through this interface, on which it may put an XDP program")
 	fl.BoolVar(&f.veth, "veth", false, "against an XDP program that drops, over a veth pair in namespaces of its own: the nearest thing to a wire without a NIC")
-	fl.StringSliceVar(&f.backends, "backend", nil, "only these backends: "+backendNames()+"; default: all that work here")
+	fl.StringSliceVar(&f.backends, "backend", nil, "only these backends: "+backendNames()+", with --veth "+offloadNames()+" too; default: all that work here")
 	fl.IntSliceVar(&f.payloads, "payloads", nil, "UDP payload bytes; default 18,64,512,1400")
 	fl.IntSliceVar(&f.workers, "workers", nil, "numbers of sending threads; default 1, 2, 4 ... and one for each CPU")
 	fl.DurationVar(&f.budget, "budget", 0, "time for everything, shared over the rows; 0 = 2m30s, with --quick 15s")

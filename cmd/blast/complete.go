@@ -96,14 +96,15 @@ func backendWords(cmd *cobra.Command) []string {
 	for _, b := range backends() {
 		list = append(list, b.Name)
 	}
+	about := "the plan runs inside the kernel"
 	switch cmd.Name() {
 	case "lab":
 		return list
 	case "calibrate":
-		return list[1:]
+		list, about = list[1:], "with --veth"
 	}
 	for _, o := range offloads() {
-		list = append(list, o.Name+"\tthe plan runs inside the kernel")
+		list = append(list, o.Name+"\t"+about)
 	}
 	return list
 }

@@ -49,6 +49,7 @@ func TestCompletionBash(t *testing.T) {
 		{"those that fit", []string{"udp", "--backend", "x"}, "xdp_live"},
 		{"in the other form", []string{"udp", "--backend=io"}, "io_uring"},
 		{"the lab drives no offload", []string{"lab", "--backend", ""}, "af_xdp auto io_uring net sendmmsg"},
+		{"what can be calibrated", []string{"calibrate", "--backend", ""}, "af_xdp io_uring net sendmmsg xdp_live"},
 		{"an experiment", []string{"lab", "--only", "closed"}, "closed closed-20s"},
 		{"schedules", []string{"udp", "--profile", ""}, "burst: const file: poisson ramp: step: tick:"},
 		{"those of a ladder", []string{"ladder", "--profile", ""}, "const poisson"},
@@ -91,7 +92,7 @@ func TestCompletionBash(t *testing.T) {
 	}
 }
 
-// TestCompletionScripts: there is a script for each shell, and those that are offered are the commands that are shown.
+// TestCompletionScripts: there is a script for each shell.
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if o := blast(t, "completion", shell); o.code != exitOK || !strings.Contains(o.stdout, "__complete") {
