@@ -27,13 +27,7 @@ func probeCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			host := tuning.Reader{}.Host("")
-			var rows []probed
-			for _, b := range backends() {
-				rows = append(rows, probe(b.Name, b.Probe))
-			}
-			for _, o := range offloads() {
-				rows = append(rows, probe(o.Name, o.Probe))
-			}
+			rows := probeAll()
 			if asJSON {
 				enc := json.NewEncoder(os.Stdout)
 				enc.SetIndent("", "  ")
@@ -49,6 +43,18 @@ func probeCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// probeAll asks every backend.
+func probeAll() []probed {
+	var rows []probed
+	for _, b := range backends() {
+		rows = append(rows, probe(b.Name, b.Probe))
+	}
+	for _, o := range offloads() {
+		rows = append(rows, probe(o.Name, o.Probe))
+	}
+	return rows
 }
 
 func probe(name string, ask func() error) probed {

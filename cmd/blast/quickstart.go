@@ -105,18 +105,12 @@ func writableDir(dir string) error {
 // worksLine lists the backends by whether they work here.
 func worksLine() string {
 	var yes, no []string
-	ask := func(name string, probe func() error) {
-		if probe() == nil {
-			yes = append(yes, name)
+	for _, r := range probeAll() {
+		if r.Works == "yes" {
+			yes = append(yes, r.Backend)
 		} else {
-			no = append(no, name)
+			no = append(no, r.Backend)
 		}
-	}
-	for _, b := range backends() {
-		ask(b.Name, b.Probe)
-	}
-	for _, o := range offloads() {
-		ask(o.Name, o.Probe)
 	}
 	text := strings.Join(yes, ", ")
 	if len(no) > 0 {
@@ -177,10 +171,11 @@ func quickRun(ctx context.Context, profile *calib.Profile, length time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	addr, stop, err := startEcho(ctx, usable)
+	srv, err := startEcho(usable)
 	if err != nil {
 		return nil, err
 	}
+	addr := srv.Addrs()[0]
 	f := defaultUDPFlags()
 	f.duration, f.rate = length, fmt.Sprint(rateUnmeasured)
 	if best := bestSocket(profile); best != nil {
@@ -192,35 +187,24 @@ func quickRun(ctx context.Context, profile *calib.Profile, length time.Duration)
 	}
 	p, err := f.plan(ctx, []string{addr.String()})
 	if err != nil {
-		return nil, errors.Join(err, stop())
+		return nil, errors.Join(err, srv.Close())
 	}
 	prepareProcess(p.engine.Workers)
 	if _, err := p.alignHost(false); err != nil {
-		return nil, errors.Join(err, stop())
+		return nil, errors.Join(err, srv.Close())
 	}
 	fmt.Printf("3 of 3  a run: %s for %v through %s, to an echo of its own on %s\n\n", stats.FormatPPS(p.engine.Schedule.MeanPPS()), length, p.entry.Name, addr)
 	res, err := p.run(ctx)
-	return res, errors.Join(err, stop())
+	return res, errors.Join(err, srv.Close())
 }
 
-// startEcho serves echoes on a port of loopback that the kernel chooses, until stop. It outlives ctx, so that a run that is stopped
-// still gets the replies it waits for.
-func startEcho(ctx context.Context, usable []int) (addr netip.AddrPort, stop func() error, err error) {
-	cfg := serve.Config{Mode: serve.Echo, Listen: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)}}
+// startEcho serves echoes on a port of loopback that the kernel chooses, until it is closed.
+func startEcho(usable []int) (*serve.Server, error) {
+	cfg := serve.Config{Mode: serve.Echo, Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}}
 	if len(usable) > 1 {
 		cfg.CPUs = usable[:1] // the worker takes the last one
 	}
-	srv, err := serve.Listen(cfg)
-	if err != nil {
-		return addr, nil, err
-	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(serving) }()
-	return srv.Addrs()[0], func() error {
-		cancel()
-		return errors.Join(<-ended, srv.Close())
-	}, nil
+	return serve.Start(cfg)
 }
 
 // present explains the result and writes its files.
