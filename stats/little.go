@@ -30,9 +30,9 @@ const LittleLimit = 0.05
 const (
 	// littleFewest is the least number of packets seen in flight, over all samples, that says something.
 	littleFewest = 400
-	// littleSkewNS is how far a sample and the counts it reads may be apart in time: where the threads that look, receive and answer share one
-	// CPU, whoever looks has made the others wait (30 to 35 us in the mean on two cores).
-	littleSkewNS = 50_000
+	// littleSkewNS is how far a sample and the counts it reads may be apart in time: a reply counts when the Poll that brought it ends, not from
+	// its time of receipt on, and without a plan a packet from the end of its send call.
+	littleSkewNS = 20_000
 )
 
 // Product is rate x mean latency: packets.
@@ -72,7 +72,7 @@ func (l *Little) Judge(r *Result) {
 	case r.Ledger.SelfLost > 0 || math.Abs(missing) > 0.01*sent || r.Latency.Refused > 0:
 		l.Suspect = fmt.Sprintf("the latency: %.0f packets have no sample, and the generator dropped %d replies itself", max(missing, 0), r.Ledger.SelfLost)
 	default:
-		l.Suspect = "the count in flight: rate and latency show no fault of their own, so the sampling was held up, or replies waited before they were counted"
+		l.Suspect = "the count in flight: rate and latency show no fault of their own, so replies waited before they were counted"
 	}
 }
 
