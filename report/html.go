@@ -161,8 +161,8 @@ func (d *document) write(w io.Writer) error {
 	}
 	page, err := template.New("page.html").Funcs(template.FuncMap{
 		"style": func() template.CSS { return template.CSS(style) },
-		"prose": prose,
-		"left":  func(i, left int) bool { return i < max(left, 1) },
+		"prose": prose, "flags": flags,
+		"left": func(i, left int) bool { return i < max(left, 1) },
 	}).ParseFS(pageFiles, "page.html")
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -188,13 +188,27 @@ func prose(text string) template.HTML {
 		default:
 			b.WriteByte(' ')
 		}
-		word = template.HTMLEscapeString(word)
-		if strings.HasPrefix(strings.TrimLeft(word, "("), "--") {
-			word = `<span class="flag">` + word + `</span>`
-		}
-		b.WriteString(word)
+		b.WriteString(unbroken(word))
 	}
 	return template.HTML(b.String())
+}
+
+// flags is a command, in which only flags are kept whole: it is there to be copied, so that its blanks stay as they are.
+func flags(command string) template.HTML {
+	words := strings.Split(command, " ")
+	for i := range words {
+		words[i] = unbroken(words[i])
+	}
+	return template.HTML(strings.Join(words, " "))
+}
+
+// unbroken is a word as markup; a browser would break a flag behind its dashes.
+func unbroken(word string) string {
+	escaped := template.HTMLEscapeString(word)
+	if strings.HasPrefix(strings.TrimLeft(word, "("), "--") && len(word) < 40 {
+		return `<span class="flag">` + escaped + `</span>`
+	}
+	return escaped
 }
 
 // verdictBanner is what a result says about itself.

@@ -113,7 +113,7 @@ func TestHTMLSays(t *testing.T) {
 		never     []string
 	}{
 		{"a valid run: verdict, figures with confidence, every section", "full", []string{`<p class="verdict">VALID</p>`, "95 %: 157 us to 179 us", `id="distribution"`, `id="timeline"`, `id="ledger"`,
-			`id="segments"`, `id="departures"`, `id="placement"`, `id="setup"`, `id="host"`, "anderson-darling", "receive queue", "blast udp 10.0.0.2:7000 --rate 50k --duration 30s"},
+			`id="segments"`, `id="departures"`, `id="placement"`, `id="setup"`, `id="host"`, "anderson-darling", "receive queue", `blast udp 10.0.0.2:7000 <span class="flag">--rate</span> 50k <span class="flag">--duration</span> 30s</code>`},
 			[]string{`class="tag"`, `id="rounds"`, "no samples"}},
 		{"an INVALID run has no headline without that word", "invalid", []string{`<p class="verdict">INVALID</p>`, `<div class="reason"><dt>duty</dt>`}, []string{">VALID<"}},
 		{"no reply at all", "dead", []string{"no reply ever came", "lost counted", "not met"}, []string{"latency (planned to reply)"}},
