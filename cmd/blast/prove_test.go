@@ -151,12 +151,9 @@ func TestKernelProveSlowGenerator(t *testing.T) {
 
 // TestKernelProveQuota gives the generator 0.3 of a CPU, at a rate that it would otherwise keep: the generator, though all its cores look idle.
 func TestKernelProveQuota(t *testing.T) {
-	group := cpuQuota(t)
+	group := cpuQuota(t, 30)
 	server := serveUDP(t)
-	proven(t, stats.PointsGenerator, []string{stats.ControlGenerator}, func(cmd *exec.Cmd) {
-		cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group, cmd.Path}, cmd.Args[1:]...)
-		cmd.Path = "/bin/sh"
-	}, here, server.addr, "--rate", "20k", "--wait", "spin", "--duration", "1s")
+	proven(t, stats.PointsGenerator, []string{stats.ControlGenerator}, joins(group), here, server.addr, "--rate", "20k", "--wait", "spin", "--duration", "1s")
 }
 
 // TestKernelProveConflict puts a slow generator before a slow target: its own state says the generator, the no-op says the target, and the

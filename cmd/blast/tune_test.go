@@ -12,12 +12,12 @@ import (
 	"blast/internal/testskip"
 )
 
-// cpuQuota makes a control group of 0.3 CPUs in the hierarchy of the cpu controller, and takes it away after the test.
-func cpuQuota(t *testing.T) string {
+// cpuQuota makes a control group of percent of one CPU in the hierarchy of the cpu controller, and takes it away after the test.
+func cpuQuota(t *testing.T, percent int) string {
 	t.Helper()
 	testskip.Root(t)
 	for _, h := range []struct{ dir, file, value string }{
-		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "30000"}, {"/sys/fs/cgroup/unified", "cpu.max", "30000 100000"}, {"/sys/fs/cgroup", "cpu.max", "30000 100000"},
+		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "%d000"}, {"/sys/fs/cgroup/unified", "cpu.max", "%d000 100000"}, {"/sys/fs/cgroup", "cpu.max", "%d000 100000"},
 	} {
 		dir := filepath.Join(h.dir, fmt.Sprintf("blast-quota-%d", os.Getpid()))
 		if os.Mkdir(dir, 0o755) != nil {
@@ -28,7 +28,7 @@ func cpuQuota(t *testing.T) string {
 				t.Errorf("control group left behind: %v", err)
 			}
 		})
-		if os.WriteFile(filepath.Join(dir, h.file), []byte(h.value), 0o644) == nil {
+		if os.WriteFile(filepath.Join(dir, h.file), fmt.Appendf(nil, h.value, percent), 0o644) == nil {
 			return dir
 		}
 	}
@@ -36,16 +36,20 @@ func cpuQuota(t *testing.T) string {
 	return ""
 }
 
+// joins makes a command join a control group before it starts, so that every thread of it is inside.
+func joins(group string) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group, cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/bin/sh"
+	}
+}
+
 // TestKernelQuotaIsSteal runs blast under a cgroup quota below its worker: it warns before, and what the quota took is in the timeline
 // as steal.
 func TestKernelQuotaIsSteal(t *testing.T) {
-	group := cpuQuota(t)
+	group := cpuQuota(t, 30)
 	server := serveUDP(t)
-	o := start(t, func(cmd *exec.Cmd) {
-		// The shell joins the group before blast starts, so every thread is inside.
-		cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group, cmd.Path}, cmd.Args[1:]...)
-		cmd.Path = "/bin/sh"
-	}, "udp", server.addr, "--rate", "20k", "--duration", "3s", "--wait", "spin", "--format", "json").end()
+	o := start(t, joins(group), "udp", server.addr, "--rate", "20k", "--duration", "3s", "--wait", "spin", "--format", "json").end()
 	if !strings.Contains(o.stderr, "warning: the cgroup quota is 0.3 CPUs for 1 worker") {
 		t.Errorf("no warning: %s", o.stderr)
 	}
