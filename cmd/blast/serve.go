@@ -155,7 +155,7 @@ func listenInstead(text string) string {
 	return " or [::1]:9000"
 }
 
-// explainListen adds what is in the way of listening, and how to get past it.
+// explainListen adds what is in the way of a socket that is to listen, and how to get past it.
 func explainListen(err error) error {
 	wall, past := "", ""
 	switch {
@@ -199,7 +199,7 @@ func (f *queueFlags) runXDP(ctx context.Context, cfg serve.XDPConfig) error {
 	defer file.Close()
 	srv, err := serve.ListenXDP(cfg)
 	if err != nil {
-		return usage(explainListen(err))
+		return usage(explainWall(err))
 	}
 	defer srv.Close()
 	announce := func() {
