@@ -94,7 +94,7 @@ func siTick(v, step float64) string {
 		size float64
 	}{{" G", 1e9}, {" M", 1e6}, {" k", 1e3}} {
 		if v >= u.size {
-			return strings.TrimRight(plainTick(v/u.size, min(step/u.size, 1)), " ") + u.name
+			return plainTick(v/u.size, min(step/u.size, 1)) + u.name
 		}
 	}
 	return plainTick(v, step)

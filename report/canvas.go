@@ -48,7 +48,6 @@ type penState struct {
 	ink    ink
 	width  float64
 	dashes string
-	groups int // <g> elements opened since the last Push
 }
 
 func newCanvas(width, height float64) *canvas {
@@ -95,32 +94,16 @@ func (c *canvas) SetColor(col color.Color) {
 	c.state.ink = i
 }
 
-// Rotate, Translate and Scale are for text that does not run from left to right, which no figure has.
-func (c *canvas) Rotate(rad float64) {
-	c.group(fmt.Sprintf("rotate(%s 0 %s)", number(-rad*180/math.Pi), number(c.height)))
-}
+// Rotate, Translate and Scale are part of vg.Canvas, for text that does not run from left to right. No figure has any.
+func (c *canvas) Rotate(float64)         { panic(noTransform) }
+func (c *canvas) Translate(vg.Point)     { panic(noTransform) }
+func (c *canvas) Scale(float64, float64) { panic(noTransform) }
 
-func (c *canvas) Translate(pt vg.Point) {
-	c.group(fmt.Sprintf("translate(%s %s)", number(pt.X.Points()), number(-pt.Y.Points())))
-}
+const noTransform = "report: a figure is drawn where it stands"
 
-func (c *canvas) Scale(x, y float64) {
-	h := number(c.height)
-	c.group(fmt.Sprintf("translate(0 %s) scale(%g %g) translate(0 -%s)", h, x, y, h))
-}
-
-func (c *canvas) group(transform string) {
-	c.state.groups++
-	fmt.Fprintf(&c.b, `<g transform="%s">`, transform)
-}
-
-func (c *canvas) Push() {
-	c.stack = append(c.stack, c.state)
-	c.state.groups = 0
-}
+func (c *canvas) Push() { c.stack = append(c.stack, c.state) }
 
 func (c *canvas) Pop() {
-	c.b.WriteString(strings.Repeat("</g>", c.state.groups))
 	last := len(c.stack) - 1
 	c.state, c.stack = c.stack[last], c.stack[:last]
 }
