@@ -140,7 +140,7 @@ func overlay(id, title string, a, b *stats.Result, hists func(*stats.Result) []*
 				s = stroke{ink: x.ink, width: 1.2, dashes: []float64{4, 3}}
 			}
 			p.add(name+invalidWord(x.r), s, run)
-			p.desc += inWords(name, h)
+			p.desc += inWords(name+invalidWord(x.r), h)
 			low, high, most = math.Min(low, float64(h.Min)), math.Max(high, float64(h.Max)), max(most, h.Count)
 		}
 	}

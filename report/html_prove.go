@@ -127,7 +127,7 @@ func controlsPicture(p *stats.Prove) (*picture, error) {
 			style = strokeMuted
 		}
 		f.add(title+invalidWord(r), style, run)
-		f.desc += inWords(title, &r.Latency)
+		f.desc += inWords(title+invalidWord(r), &r.Latency)
 		low, high, most = math.Min(low, float64(r.Latency.Min)), math.Max(high, float64(r.Latency.Max)), max(most, r.Latency.Count)
 	}
 	if len(f.lines) < 2 {

@@ -115,7 +115,8 @@ func TestHTMLSays(t *testing.T) {
 		{"a valid run: verdict, figures with confidence, every section", "full", []string{`<p class="verdict">VALID</p>`, "95 %: 157 us to 179 us", `id="distribution"`, `id="timeline"`, `id="ledger"`,
 			`id="segments"`, `id="departures"`, `id="placement"`, `id="setup"`, `id="host"`, "anderson-darling", "receive queue", `blast udp 10.0.0.2:7000 <span class="flag">--rate</span> 50k <span class="flag">--duration</span> 30s</code>`},
 			[]string{`class="tag"`, `id="rounds"`, "no samples"}},
-		{"an INVALID run has no headline without that word", "invalid", []string{`<p class="verdict">INVALID</p>`, `<div class="reason"><dt>duty</dt>`}, []string{">VALID<"}},
+		{"an INVALID run has no headline without that word", "invalid", []string{`<p class="verdict">INVALID</p>`, `<div class="reason"><dt>duty</dt>`, "latency (planned to reply) (INVALID)</li>",
+			"latency p99 (INVALID)</li>", "<desc id=\"percentiles-w-d\">latency (INVALID): "}, []string{">VALID<"}},
 		{"no reply at all", "dead", []string{"no reply ever came", "lost counted", "not met"}, []string{"latency (planned to reply)"}},
 		{"one way: lag is the headline, the ledger has one line", "oneway", []string{"lag p99", "as fast as possible", "Nothing is known of packets after they were sent"}, []string{"latency p99", "in flight at the end"}},
 		{"rounds: which one the page is about", "rounds", []string{"round 2 of 3, the median by latency p99", "2 (median)", "Spread over the rounds", "UNSTEADY: "}, nil},
@@ -134,7 +135,8 @@ func TestHTMLSays(t *testing.T) {
 		{"a ladder one way: no figure of replies, no key for a step that is not drawn", "ladder-oneway", []string{">TOP<", ">sent</li>", `<th scope="row">10 climb, again</th>`, "<dt>step 6</dt>", "<td>-</td>"},
 			[]string{"<td>0 ns</td>", "<td>0.00 %</td>", "void, INVALID: the generator"}},
 		{"a ladder in which nothing held", "ladder-void", []string{">NOTHING<", "not one step held"}, nil},
-		{"a proof", "prove", []string{">TARGET<", "two generators got 50.1", "points at the target"}, nil},
+		{"a proof", "prove", []string{">TARGET<", "two generators got 50.1", "points at the target", "Cores by this host", "source ports towards one target", "28,232", "<td>-12</td>"},
+			[]string{"udp.RcvbufErrors"}},
 		{"a proof of nothing", "prove-empty", []string{">UNKNOWN<"}, nil},
 	} {
 		page, ok := pages[c.page]

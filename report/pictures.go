@@ -15,7 +15,7 @@ import (
 func percentilePicture(r *stats.Result) (*picture, error) {
 	p := &picture{id: "percentiles", title: "Time by percentile", untitled: true, height: 380,
 		note: "Each further nine to the right takes as much room as the one before, so that the tail is as readable as the middle.",
-		desc: inWords("latency", &r.Latency) + inWords("service time", &r.Service) + inWords("lag", &r.Lag)}
+		desc: inWords("latency"+invalidWord(r), &r.Latency) + inWords("service time"+invalidWord(r), &r.Service) + inWords("lag", &r.Lag)}
 	low, high, most := math.Inf(1), 0.0, uint64(0)
 	curve := func(name string, s stroke, h *stats.Histogram, missing uint64) error {
 		if h.Count == 0 {
@@ -31,7 +31,7 @@ func percentilePicture(r *stats.Result) (*picture, error) {
 	}
 	missing := r.Unanswered(r.Latency.Count)
 	if r.Latency.Count > 0 && missing > 0 {
-		err := curve("latency, lost packets counted as slowest", stroke{ink: inkMain, width: 1.2, dashes: []float64{2, 2}}, &r.Latency, missing)
+		err := curve("latency, lost packets counted as slowest"+invalidWord(r), stroke{ink: inkMain, width: 1.2, dashes: []float64{2, 2}}, &r.Latency, missing)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +44,8 @@ func percentilePicture(r *stats.Result) (*picture, error) {
 		name  string
 		style stroke
 		hist  *stats.Histogram
-	}{{"lag (planned to sent)", lag, &r.Lag}, {"service time (sent to reply)", strokeDashed, &r.Service}, {"latency (planned to reply)", strokeMain, &r.Latency}} {
+	}{{"lag (planned to sent)", lag, &r.Lag}, {"service time (sent to reply)" + invalidWord(r), strokeDashed, &r.Service},
+		{"latency (planned to reply)" + invalidWord(r), strokeMain, &r.Latency}} {
 		if err := curve(c.name, c.style, c.hist, 0); err != nil {
 			return nil, err
 		}
@@ -199,7 +200,7 @@ func delayPicture(r *stats.Result) *picture {
 	}
 	p.add("lag p99", lag, course(r.Timeline, by, positive(func(s stats.Second) int64 { return s.LagP99NS }))...)
 	if r.Config.Mode == stats.ModeEcho {
-		p.add("latency p99", strokeMain, course(r.Timeline, by, positive(func(s stats.Second) int64 { return s.LatencyP99NS }))...)
+		p.add("latency p99"+invalidWord(r), strokeMain, course(r.Timeline, by, positive(func(s stats.Second) int64 { return s.LatencyP99NS }))...)
 	}
 	slices.Reverse(p.keys)
 	if p.empty() {
