@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -370,28 +369,6 @@ func renderLadder(w io.Writer, l *stats.Ladder, format string, color bool) error
 		return report.HTMLLadder(w, l)
 	}
 	return report.Ladder(w, l, report.Options{Color: color})
-}
-
-// loadLadder reads a ladder where the file is one; nil where none of them is, and whoever reads them then says what is wrong with them.
-func loadLadder(paths []string) (*stats.Ladder, error) {
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return nil, nil
-		}
-		if schema, err := stats.SchemaOf(b); err != nil || schema != stats.LadderSchema {
-			continue
-		}
-		if len(paths) > 1 {
-			return nil, fmt.Errorf("%s: is a ladder, which is shown alone: blast report %s", path, path)
-		}
-		l, err := stats.ReadLadder(bytes.NewReader(b))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		return l, nil
-	}
-	return nil, nil
 }
 
 // reportLadder shows a ladder again.

@@ -232,22 +232,6 @@ func checkClocks(r *agent.Reading, run time.Duration) error {
 	return nil
 }
 
-// loadProof reads a proof where the only file is one; nil otherwise, and whoever reads the file then says what is wrong with it.
-func loadProof(paths []string) *stats.Prove {
-	if len(paths) != 1 {
-		return nil
-	}
-	b, err := os.ReadFile(paths[0])
-	if err != nil {
-		return nil
-	}
-	proof, err := stats.ReadProve(b)
-	if err != nil {
-		return nil
-	}
-	return proof
-}
-
 // reportProof shows a proof again.
 func reportProof(proof *stats.Prove, format, path string) error {
 	if !proofFormat(format) {

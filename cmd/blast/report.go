@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 
@@ -21,7 +22,7 @@ func reportCommand() *cobra.Command {
 
   blast report a.json                 the same report again, or --format json, csv, hgrm, hlog, html
   blast report a.json --format html > a.html                 a page for a browser: one file, no network
-  blast report prove.json             the proof that blast prove --out wrote, again
+  blast report prove.json             the proof that blast prove --out wrote, again; text, json, html
   blast report ladder.json            the ladder that blast ladder --out wrote, again; text, json, csv, html
   blast report a.json b.json          two runs side by side; shards of one run (same --run-id) are merged instead
   blast report a.json b.json --compare --format html > ab.html      two runs laid over one another
@@ -33,16 +34,20 @@ func reportCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			if l, err := loadLadder(args); err != nil {
+			l, err := loadAlone(args, "ladder", stats.LadderSchema, func(b []byte) (*stats.Ladder, error) { return stats.ReadLadder(bytes.NewReader(b)) })
+			if err != nil {
 				return usage(err)
 			} else if l != nil {
 				return reportLadder(l, format, out)
 			}
+			proof, err := loadAlone(args, "proof", stats.ProveSchema, stats.ReadProve)
+			if err != nil {
+				return usage(err)
+			} else if proof != nil {
+				return reportProof(proof, format, out)
+			}
 			if err := checkFormat(format); err != nil {
 				return usage(err)
-			}
-			if proof := loadProof(args); proof != nil {
-				return reportProof(proof, format, out)
 			}
 			results, err := report.Load(args...)
 			if err != nil {
@@ -74,6 +79,29 @@ func reportCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&merge, "merge", false, "merge two files even when they do not say that they are shards of one run (and fail saying why)")
 	cmd.Flags().BoolVar(&compare, "compare", false, "compare two files even when they are shards of one run; as text or html")
 	return cmd
+}
+
+// loadAlone reads what a file of schema holds, which is shown alone; nil where none of the files is one, and whoever reads them then says
+// what is wrong with them.
+func loadAlone[T any](paths []string, what, schema string, read func([]byte) (*T, error)) (*T, error) {
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil
+		}
+		if found, err := stats.SchemaOf(b); err != nil || found != schema {
+			continue
+		}
+		if len(paths) > 1 {
+			return nil, fmt.Errorf("%s: is a %s, which is shown alone: blast report %s", path, what, path)
+		}
+		v, err := read(b)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return v, nil
+	}
+	return nil, nil
 }
 
 // reportComparison shows two results side by side. There is no JSON of that.
