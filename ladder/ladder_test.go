@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,12 +160,7 @@ func TestAnyTarget(t *testing.T) {
 }
 
 func hasWarning(l *stats.Ladder, code string) bool {
-	for _, w := range l.Verdict.Warnings {
-		if w.Code == code {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.Verdict.Warnings, func(w stats.Reason) bool { return w.Code == code })
 }
 
 func TestCheck(t *testing.T) {
