@@ -132,14 +132,10 @@ func (l *loop) judge(pps uint64, length time.Duration, res *stats.Result) outcom
 	}
 	res.Normalize()
 	v := verdict.Judge(res, verdict.Limits{Duty: dutyLimit, Steal: stealLimit(length, k.workers)})
-	o := outcome{
+	return outcome{
 		target: pps, rate: res.Rate, valid: v.Valid, reasons: v.Reasons, refused: mostRefused(res),
-		lagP99: res.Lag.P99, lagP999: res.Lag.P999, mode: res.Backend.Mode,
+		lagP99: res.Lag.P99, lagP999: res.Lag.P999, mode: res.Backend.Mode, duty: res.Duty(),
 	}
-	for i := range res.Workers {
-		o.duty = max(o.duty, res.Workers[i].Duty)
-	}
-	return o
 }
 
 // stealLimit is the limit of runs and one tick more: the kernel counts stolen time in ticks of 10 ms, and one of them, which may

@@ -106,7 +106,7 @@ func figures() []figure {
 			out = append(out, f)
 		}
 	}
-	return append(out, figure{name: "busiest worker's duty", value: dutyOf, write: stats.FormatPercent})
+	return append(out, figure{name: "busiest worker's duty", value: (*stats.Result).Duty, write: stats.FormatPercent})
 }
 
 // lossOf is the share of packets with a known fate that were lost; 0 where there are none.
@@ -114,8 +114,6 @@ func lossOf(r *stats.Result) float64 {
 	loss, _ := r.Ledger.Loss()
 	return loss
 }
-
-func dutyOf(r *stats.Result) float64 { return r.Duty() }
 
 func (p *page) figures(a, b *stats.Result) {
 	rows := [][]string{{"", "A", "B", "B / A", "", ""}}

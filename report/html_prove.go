@@ -79,7 +79,7 @@ func runTable(results []stats.Result) *table {
 		r := &results[i]
 		cells := append([]string{subject(r.Config.Targets), stats.FormatPPS(r.Rate.TargetPPS), stats.FormatPPS(r.Rate.AchievedPPS), stats.FormatPPS(r.Rate.RepliedPPS), lossText(r)},
 			tailCells(&r.Latency)...)
-		t.Rows = append(t.Rows, row{Invalid: !r.Verdict.Valid, Cells: append(cells, stats.FormatNS(r.Lag.P999), percentOf(dutyOf(r)))})
+		t.Rows = append(t.Rows, row{Invalid: !r.Verdict.Valid, Cells: append(cells, stats.FormatNS(r.Lag.P999), percentOf(r.Duty()))})
 	}
 	return t
 }

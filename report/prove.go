@@ -101,7 +101,7 @@ func (p *page) proofRuns(v *stats.Prove) {
 				share = float64(r.Ledger.Replied+r.Ledger.Late) / float64(r.Ledger.Sent)
 			}
 			rows = append(rows, []string{strconv.Itoa(i+1) + " " + ControlTitle(c.Name), stats.FormatPPS(r.Rate.TargetPPS), stats.FormatPPS(r.Rate.AchievedPPS),
-				stats.FormatPPS(r.Rate.RepliedPPS), stats.FormatPercent(share), stats.FormatNS(r.Lag.P999), percentOf(dutyOf(r)), word(r)})
+				stats.FormatPPS(r.Rate.RepliedPPS), stats.FormatPercent(share), stats.FormatNS(r.Lag.P999), percentOf(r.Duty()), word(r)})
 		}
 	}
 	if len(rows) == 1 {

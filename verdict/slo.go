@@ -160,14 +160,14 @@ func (o Objective) Evaluate(r *stats.Result) stats.SLO {
 func (o Objective) measure(r *stats.Result) (got float64, what string, err error) {
 	l := &r.Ledger
 	if o.Metric == "loss" {
-		known := l.Sent - min(l.InFlight, l.Sent)
+		loss, known := l.Loss()
 		switch {
 		case r.Config.Mode == stats.ModeOneway:
 			return 0, "", errors.New("loss is not measured in oneway mode")
-		case known == 0:
+		case !known:
 			return 0, "", errors.New("0 packets have a known fate")
 		}
-		return float64(l.Lost) / float64(known), fmt.Sprintf("loss (%s of %s packets)", stats.FormatCount(l.Lost), stats.FormatCount(known)), nil
+		return loss, fmt.Sprintf("loss (%s of %s packets)", stats.FormatCount(l.Lost), stats.FormatCount(l.Sent-l.InFlight)), nil
 	}
 	sum := map[string]*stats.Histogram{"latency": &r.Latency, "service": &r.Service, "server": &r.Server, "lag": &r.Lag, "gap": &r.Gap}[o.Of]
 	missing := uint64(0)
