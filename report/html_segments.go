@@ -9,31 +9,6 @@ import (
 	"blast/stats"
 )
 
-// segmentName says in words what a part of a packet's latency is, and whose time it is.
-func segmentName(name string) (label, meaning string, whose ink) {
-	switch name {
-	case stats.SegmentLag:
-		return "lag", "planned time to send call", inkSend
-	case stats.SegmentSendCall:
-		return "send call", "send call to packet scheduler", inkSend
-	case stats.SegmentKernel:
-		return "kernel", "packet scheduler to driver", inkSend
-	case stats.SegmentUp:
-		return "up", "driver to server's receive", inkTarget
-	case stats.SegmentServer:
-		return "server", "server's receive to its answer", inkTarget
-	case stats.SegmentDown:
-		return "down", "server's answer to our kernel", inkTarget
-	case stats.SegmentWire:
-		return "wire", "driver to our kernel, there and back", inkTarget
-	case stats.SegmentQueue:
-		return "receive queue", "our kernel to the receive call", inkTake
-	case stats.SegmentUser:
-		return "user", "receive call to its return", inkTake
-	}
-	return name, "", inkTake
-}
-
 // segmentSection says where the time of sampled packets went.
 func segmentSection(r *stats.Result) section {
 	s := section{ID: "segments", Title: "Where the time went"}
@@ -63,15 +38,12 @@ func segmentTable(r *stats.Result) *table {
 	t := &table{Left: 2, Head: []string{"part", "", "mean", "share", "p50", "p99", "p99.9", "max"},
 		Note: "Percentiles of parts do not add up: the slowest packets of one part are not those of another."}
 	for _, part := range g.Parts {
-		label, meaning, whose := segmentName(part.Name)
-		if byDevice(g, part.Name) {
-			meaning = deviceMeanings[part.Name]
-		}
+		words := segmentName(g, part.Name)
 		share := 0.0
 		if g.Latency.Mean > 0 {
 			share = part.NS.Mean / g.Latency.Mean
 		}
-		t.Rows = append(t.Rows, row{Ink: whose, Invalid: !r.Verdict.Valid && whose == inkTarget, Cells: []string{label, meaning, stats.FormatNS(int64(part.NS.Mean)),
+		t.Rows = append(t.Rows, row{Ink: words.whose, Invalid: !r.Verdict.Valid && words.whose == inkTarget, Cells: []string{words.short, words.meaning, stats.FormatNS(int64(part.NS.Mean)),
 			fmt.Sprintf("%.1f %%", share*100), stats.FormatNS(part.NS.P50), stats.FormatNS(part.NS.P99), stats.FormatNS(part.NS.P999), stats.FormatNS(part.NS.Max)}})
 	}
 	t.Rows = append(t.Rows, row{Cells: []string{"latency", "of the sampled packets", stats.FormatNS(int64(g.Latency.Mean)), "100 %", stats.FormatNS(g.Latency.P50),
@@ -115,11 +87,11 @@ func segmentPicture(g *stats.Segments) *picture {
 	}
 	at := 0.0
 	for i, x := range g.Parts {
-		label, _, whose := segmentName(x.Name)
+		words := segmentName(g, x.Name)
 		row := len(g.Parts) - 1 - i
-		p.bars = append(p.bars, bar{x0: at / by, x1: (at + x.NS.Mean) / by, row: row, ink: whose})
-		names = append(names, plot.Tick{Value: float64(row), Label: label})
-		p.desc += fmt.Sprintf("%s %s. ", label, stats.FormatNS(int64(x.NS.Mean)))
+		p.bars = append(p.bars, bar{x0: at / by, x1: (at + x.NS.Mean) / by, row: row, ink: words.whose})
+		names = append(names, plot.Tick{Value: float64(row), Label: words.short})
+		p.desc += fmt.Sprintf("%s %s. ", words.short, stats.FormatNS(int64(x.NS.Mean)))
 		at += x.NS.Mean
 	}
 	p.height = 70 + 28*float64(len(g.Parts))
@@ -158,8 +130,6 @@ func departureSource(source string) string {
 		return "the kernel"
 	case "tx_hardware":
 		return "the network card"
-	case "receiver":
-		return "the receiver"
 	case "xdp":
 		return "the XDP program"
 	}

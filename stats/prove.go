@@ -18,7 +18,7 @@ type Prove struct {
 	Host     Host      `json:"host"`
 	Targets  []string  `json:"targets"`
 	AskedPPS float64   `json:"asked_pps"`
-	// Controls are in the order of design/measurement.md 6.
+	// Controls are in the order of docs/prove.md.
 	Controls   []Control  `json:"controls"`
 	Conclusion Conclusion `json:"conclusion"`
 	// Interrupted says why it ended early; empty for a whole proof.

@@ -53,7 +53,7 @@ type Segment struct {
 
 // Departures compares the times at which packets really left (kernel stamps, not the send loop's clock) with the plan.
 type Departures struct {
-	// Source says what stamped them: "tx_software", "tx_hardware", "receiver", "xdp".
+	// Source says what stamped them: "tx_software", "tx_hardware", or "xdp" for the program that sends inside the kernel.
 	Source string `json:"source"`
 	// Error is |gap - planned gap| between consecutive packets of one worker.
 	Error Histogram `json:"error_ns"`
@@ -63,7 +63,7 @@ type Departures struct {
 
 // FitTest is one goodness-of-fit test.
 type FitTest struct {
-	// Name is "anderson-darling" or "kolmogorov-smirnov"; Against says in words which distribution.
+	// Name is "anderson-darling"; Against says in words which distribution.
 	Name      string  `json:"name"`
 	Against   string  `json:"against"`
 	Samples   uint64  `json:"samples"`
