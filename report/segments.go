@@ -6,35 +6,40 @@ import (
 	"blast/stats"
 )
 
-// segmentNames are the parts in words, from where to where.
-var segmentNames = map[string]string{
-	stats.SegmentLag:      "lag: planned to send call",
-	stats.SegmentSendCall: "send call, to the scheduler",
-	stats.SegmentKernel:   "kernel and qdisc, to the driver",
-	stats.SegmentUp:       "up, to our server",
-	stats.SegmentServer:   "server",
-	stats.SegmentDown:     "down, to our kernel",
-	stats.SegmentWire:     "wire and back",
-	stats.SegmentQueue:    "receive queue, until asked for",
-	stats.SegmentUser:     "into the program",
+// segmentWords are a part in words.
+type segmentWords struct {
+	// text names it in the text, from where to where; short does so on a page, where meaning says from where to where.
+	text, short, meaning string
+	// whose is whose time it is.
+	whose ink
 }
 
-// deviceNames are the parts that end at the device where it stamps, and deviceMeanings the same on a page of HTML.
-var (
-	deviceNames = map[string]string{
-		stats.SegmentKernel: "kernel and device, to the wire",
-		stats.SegmentDown:   "down, to our device",
-	}
-	deviceMeanings = map[string]string{
-		stats.SegmentKernel: "packet scheduler to wire",
-		stats.SegmentDown:   "server's answer to our device",
-	}
-)
+// segmentNames are the parts by name.
+var segmentNames = map[string]segmentWords{
+	stats.SegmentLag:      {"lag: planned to send call", "lag", "planned time to send call", inkSend},
+	stats.SegmentSendCall: {"send call, to the scheduler", "send call", "send call to packet scheduler", inkSend},
+	stats.SegmentKernel:   {"kernel and qdisc, to the driver", "kernel", "packet scheduler to driver", inkSend},
+	stats.SegmentUp:       {"up, to our server", "up", "driver to server's receive", inkTarget},
+	stats.SegmentServer:   {"server", "server", "server's receive to its answer", inkTarget},
+	stats.SegmentDown:     {"down, to our kernel", "down", "server's answer to our kernel", inkTarget},
+	stats.SegmentWire:     {"wire and back", "wire", "driver to our kernel, there and back", inkTarget},
+	stats.SegmentQueue:    {"receive queue, until asked for", "receive queue", "our kernel to the receive call", inkTake},
+	stats.SegmentUser:     {"into the program", "user", "receive call to its return", inkTake},
+}
 
-// byDevice says whether a part ends by the device's clock.
-func byDevice(s *stats.Segments, part string) bool {
+// segmentName is a part of s in words, whose ends are the device's where that stamps.
+func segmentName(s *stats.Segments, part string) segmentWords {
 	const hardware = "hardware"
-	return part == stats.SegmentKernel && s.Stamps == hardware || part == stats.SegmentDown && s.Arrivals == hardware
+	w, known := segmentNames[part]
+	switch {
+	case !known:
+		return segmentWords{part, part, "", inkTake}
+	case part == stats.SegmentKernel && s.Stamps == hardware:
+		w.text, w.meaning = "kernel and device, to the wire", "packet scheduler to wire"
+	case part == stats.SegmentDown && s.Arrivals == hardware:
+		w.text, w.meaning = "down, to our device", "server's answer to our device"
+	}
+	return w
 }
 
 // segments says where the time of sampled packets went, and when packets really left.
@@ -65,14 +70,7 @@ func (p *page) parts(r *stats.Result, s *stats.Segments) {
 			rows = append(rows, []string{name, stats.FormatNS(h.P50), stats.FormatNS(h.P90), stats.FormatNS(h.P99), stats.FormatNS(h.Max), stats.FormatNS(int64(h.Mean)), share})
 		}
 		for i := range s.Parts {
-			name, known := segmentNames[s.Parts[i].Name]
-			if !known {
-				name = s.Parts[i].Name
-			}
-			if byDevice(s, s.Parts[i].Name) {
-				name = deviceNames[s.Parts[i].Name]
-			}
-			row(name, &s.Parts[i].NS)
+			row(segmentName(s, s.Parts[i].Name).text, &s.Parts[i].NS)
 		}
 		row("their latency", &s.Latency)
 		p.table(rows)

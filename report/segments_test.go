@@ -61,7 +61,7 @@ func TestSegmentsGolden(t *testing.T) {
 func TestSegmentsNamed(t *testing.T) {
 	for _, name := range []string{stats.SegmentLag, stats.SegmentSendCall, stats.SegmentKernel, stats.SegmentUp, stats.SegmentServer, stats.SegmentDown,
 		stats.SegmentWire, stats.SegmentQueue, stats.SegmentUser} {
-		if segmentNames[name] == "" {
+		if segmentNames[name].text == "" || segmentNames[name].meaning == "" {
 			t.Errorf("%s has no words", name)
 		}
 	}
