@@ -113,17 +113,7 @@ const validator = "html-validate@10.17.0"
 
 // Every page is valid HTML.
 func TestHTMLIsValid(t *testing.T) {
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			testskip.Skip(t, "npm", err.Error(), "install Node.js 20")
-		}
-	}
-	dir := t.TempDir()
-	install := exec.Command("npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--ignore-scripts", validator)
-	if out, err := install.CombinedOutput(); err != nil {
-		testskip.Skip(t, "npm", "npm install "+validator+": "+string(out), "give this machine access to the npm registry")
-	}
-	// style: blanks at line ends and the like. Icons and table captions are ours to choose.
+	dir := installed(t, validator)
 	config := `{"root": true, "extends": ["html-validate:standard", "html-validate:a11y"]}`
 	if err := os.WriteFile(filepath.Join(dir, ".htmlvalidate.json"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)

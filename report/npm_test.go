@@ -28,19 +28,26 @@ type read struct {
 	HGRM        string             `json:"hgrm"`
 }
 
-// readElsewhere installs the package into a temporary folder and reads log with it.
-func readElsewhere(t *testing.T, log []byte) map[string]read {
+// installed is a temporary folder in which npm installed a package.
+func installed(t *testing.T, name string) string {
 	t.Helper()
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			testskip.Skip(t, "npm", err.Error(), "install Node.js 20")
+			testskip.Skip(t, "npm", err.Error(), "apt-get install nodejs npm")
 		}
 	}
 	dir := t.TempDir()
-	install := exec.Command("npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--ignore-scripts", hdrPackage)
+	install := exec.Command("npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--ignore-scripts", name)
 	if out, err := install.CombinedOutput(); err != nil {
-		testskip.Skip(t, "npm", "npm install "+hdrPackage+": "+string(out), "give this machine access to the npm registry")
+		testskip.Skip(t, "npm", "npm install "+name+": "+string(out), "npm config set registry URL, of a registry that this machine reaches")
 	}
+	return dir
+}
+
+// readElsewhere reads log with the package.
+func readElsewhere(t *testing.T, log []byte) map[string]read {
+	t.Helper()
+	dir := installed(t, hdrPackage)
 	cmd := exec.Command("node", filepath.Join("testdata", "reader.js"), filepath.Join(dir, "node_modules"))
 	cmd.Stdin = bytes.NewReader(log)
 	var stderr bytes.Buffer
