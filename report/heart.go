@@ -20,11 +20,9 @@ func Heart(w io.Writer, r *stats.Result, o Options) error {
 	}
 	p.table(rows)
 	p.blank()
-	l, n := &r.Ledger, stats.FormatCount
-	p.line("packets", "planned %s = sent %s + refused %s + abandoned %s + kernel dropped %s",
-		n(l.Planned), n(l.Sent), n(l.RefusedTotal()), n(l.Abandoned), n(l.KernelDropped))
+	p.planned(&r.Ledger)
 	if r.Config.Mode == stats.ModeEcho {
-		p.line("", "sent %s = replied %s + late %s + lost %s + in flight %s", n(l.Sent), n(l.Replied), n(l.Late), n(l.Lost), n(l.InFlight))
+		p.became(&r.Ledger)
 	}
 	p.margin(r)
 	return p.flush(w)

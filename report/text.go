@@ -214,13 +214,12 @@ func counted(n uint64, what string) string {
 // ledger is the conservation line, in exact counts.
 func (p *page) ledger(r *stats.Result) {
 	l, n := &r.Ledger, stats.FormatCount
-	p.line("packets", "planned %s = sent %s + refused %s + abandoned %s + kernel dropped %s",
-		n(l.Planned), n(l.Sent), n(l.RefusedTotal()), n(l.Abandoned), n(l.KernelDropped))
+	p.planned(l)
 	if l.RefusedTotal() > 0 {
 		p.line("", "refused: %s", counts(l.Refused))
 	}
 	if r.Config.Mode == stats.ModeEcho {
-		p.line("", "sent %s = replied %s + late %s + lost %s + in flight %s", n(l.Sent), n(l.Replied), n(l.Late), n(l.Lost), n(l.InFlight))
+		p.became(l)
 		p.line("", "late: replied after the timeout of %s%s", stats.FormatNS(r.Config.TimeoutNS), inFlight(l))
 		p.line("", "lost %s = on the way up %s + on the way down %s + unknown %s", n(l.Lost), n(l.LostUp), n(l.LostDown), n(l.LostUnknown))
 		p.line("", "dropped by our own receive path %s; duplicate %s, reordered %s, stray %s", n(l.SelfLost), n(l.Duplicate), n(l.Reordered), n(l.Stray))
@@ -230,6 +229,18 @@ func (p *page) ledger(r *stats.Result) {
 	if len(r.Events) > 0 {
 		p.line("events", "%s", counts(r.Events))
 	}
+}
+
+// planned is what became of the plan, and became what became of the packets that were sent.
+func (p *page) planned(l *stats.Ledger) {
+	n := stats.FormatCount
+	p.line("packets", "planned %s = sent %s + refused %s + abandoned %s + kernel dropped %s",
+		n(l.Planned), n(l.Sent), n(l.RefusedTotal()), n(l.Abandoned), n(l.KernelDropped))
+}
+
+func (p *page) became(l *stats.Ledger) {
+	n := stats.FormatCount
+	p.line("", "sent %s = replied %s + late %s + lost %s + in flight %s", n(l.Sent), n(l.Replied), n(l.Late), n(l.Lost), n(l.InFlight))
 }
 
 func inFlight(l *stats.Ledger) string {
