@@ -54,8 +54,8 @@ const (
 	defaultResolution = 0.03
 	// MaxRate is the highest rate that a plan can have, packets a second.
 	MaxRate = 100e6
-	// MaxClimb bounds the rates of a climb.
-	MaxClimb = 64
+	// maxClimb bounds the rates of a climb.
+	maxClimb = 64
 	// maxDown bounds the halvings where even the first rate is too much.
 	maxDown = 10
 	// maxHints is how many rates of the bisection may go to estimates, which need not halve the gap.
@@ -92,8 +92,8 @@ func (c *Config) Check() error {
 	case bad(c.Floor) || bad(c.Ceiling):
 		return errors.New("ladder: floor and ceiling want 0 or more")
 	}
-	if n := c.rungs(); c.To != 0 && n > MaxClimb {
-		return fmt.Errorf("--by: %s to %s would take %d steps, and %d is the most; want a larger stride, such as x2", stats.FormatPPS(c.From), stats.FormatPPS(c.To), n, MaxClimb)
+	if n := c.rungs(); c.To != 0 && n > maxClimb {
+		return fmt.Errorf("--by: %s to %s would take %d steps, and %d is the most; want a larger stride, such as x2", stats.FormatPPS(c.From), stats.FormatPPS(c.To), n, maxClimb)
 	}
 	return nil
 }
@@ -129,10 +129,10 @@ func (c *Config) next(pps float64) float64 {
 	return min(up, top)
 }
 
-// rungs counts the rates of the whole climb, up to MaxClimb + 1.
+// rungs counts the rates of the whole climb, up to maxClimb + 1.
 func (c *Config) rungs() int {
 	n := 0
-	for pps := c.From; pps != 0 && n <= MaxClimb; pps = c.next(pps) {
+	for pps := c.From; pps != 0 && n <= maxClimb; pps = c.next(pps) {
 		n++
 	}
 	return n
@@ -141,7 +141,7 @@ func (c *Config) rungs() int {
 // Rates are those of the climb if nothing gives.
 func (c Config) Rates() []float64 {
 	var rates []float64
-	for pps := c.From; pps != 0 && len(rates) < MaxClimb; pps = c.next(pps) {
+	for pps := c.From; pps != 0 && len(rates) < maxClimb; pps = c.next(pps) {
 		rates = append(rates, pps)
 	}
 	return rates

@@ -92,7 +92,11 @@ func (s *search) top() string {
 	} else if x != nil && len(x.Result.Verdict.SLOs) > 0 {
 		what += ", and every SLO was met"
 	}
-	return fmt.Sprintf("nothing gave up to %s, the top of the ladder: %s, and the generator was %s", stats.FormatPPS(s.low), what, level(x))
+	end := "the top of the ladder"
+	if s.next(s.low) != 0 {
+		end = fmt.Sprintf("after %d rates, the most that a climb has (a larger stride, such as --by x2, goes further)", maxClimb)
+	}
+	return fmt.Sprintf("nothing gave up to %s, %s: %s, and the generator was %s", stats.FormatPPS(s.low), end, what, level(x))
 }
 
 // saturated names the target's own throughput: what it answers when it is asked for more, held against the highest rate that held.

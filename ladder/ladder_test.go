@@ -49,6 +49,8 @@ func TestKnees(t *testing.T) {
 			config: func(c *ladder.Config) { c.Factor, c.Add = 0, 1000 }, because: stats.OutcomeSLO, pps: 30000},
 		{name: "top", why: "--to reached", target: simulated{capacity: 1e6}, config: func(c *ladder.Config) { c.To = 5000 }, because: stats.KneeTop, pps: 5000,
 			says: "nothing gave up to 5.00 kpps"},
+		{name: "small stride", why: "a climb that ends because it is long is not at its top", target: simulated{}, config: func(c *ladder.Config) { c.Factor, c.Add = 0, 1000 },
+			because: stats.KneeTop, pps: 64000, says: "nothing gave up to 64.0 kpps, after 64 rates, the most that a climb has"},
 		{name: "one rate", why: "--from is --to", target: simulated{}, config: func(c *ladder.Config) { c.To = 1000 }, because: stats.KneeTop, pps: 1000},
 		{name: "oneway", why: "nothing comes back: only the generator can be found", target: simulated{oneway: true, full: 10e3, capacity: 1}, because: stats.OutcomeVoid, pps: 10e3},
 		{name: "silent", why: "nothing comes back though it should", target: simulated{lossy: 1}, because: stats.KneeNone, says: "no reply came"},
