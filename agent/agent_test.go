@@ -196,7 +196,7 @@ func TestParseExporter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := ParseExporter(page)
+	r, err := parseExporter(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestParseExporterRefuses(t *testing.T) {
 		{"not a page", "<html>\n", "page: text format parsing error in line 1"},
 		{"cut short", `node_cpu_seconds_total{cpu="0`, "page: text format parsing error"},
 	} {
-		if _, err := ParseExporter([]byte(c.page)); err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, err := parseExporter([]byte(c.page)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", c.why, err, c.says)
 		}
 	}

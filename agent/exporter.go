@@ -46,7 +46,7 @@ func (e *Exporter) Ask(ctx context.Context) (Reading, error) {
 	if err != nil {
 		return Reading{}, fmt.Errorf("node exporter %s: %w; start it on the target's host (Debian: apt install prometheus-node-exporter)", e.url, err)
 	}
-	r, err := ParseExporter(body)
+	r, err := parseExporter(body)
 	if err != nil {
 		return Reading{}, fmt.Errorf("node exporter %s: %w", e.url, err)
 	}
@@ -55,9 +55,9 @@ func (e *Exporter) Ask(ctx context.Context) (Reading, error) {
 	return r, nil
 }
 
-// ParseExporter reads a page in Prometheus' text format. It is an error when it has no CPU times: then it is another exporter's, or the cpu
+// parseExporter reads a page in Prometheus' text format. It is an error when it has no CPU times: then it is another exporter's, or the cpu
 // collector is off. Counters that are not there are left out. The steady clock is the wall clock's, for the page has no other.
-func ParseExporter(page []byte) (Reading, error) {
+func parseExporter(page []byte) (Reading, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
 	if err != nil {
