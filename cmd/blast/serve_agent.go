@@ -53,7 +53,7 @@ func (f *agentFlags) stop() error {
 		return nil
 	}
 	if n := f.running.Denied(); n > 0 {
-		fmt.Fprintf(os.Stderr, "agent: %d connections of peers outside --agent-allow were closed\n", n)
+		fmt.Fprintf(os.Stderr, "agent: connections of peers outside --agent-allow that were closed: %d\n", n)
 	}
 	return f.running.Close()
 }
