@@ -93,7 +93,7 @@ func loadAlone[T any](paths []string, what, schema string, read func([]byte) (*T
 			continue
 		}
 		if len(paths) > 1 {
-			return nil, fmt.Errorf("%s: is a %s, which is shown alone: blast report %s", path, what, path)
+			return nil, fmt.Errorf("%s: is a %s, which is shown alone (schema %s): blast report %s", path, what, schema, path)
 		}
 		v, err := read(b)
 		if err != nil {
