@@ -63,13 +63,13 @@ func (o *output) write(res *stats.Result, format string, w io.Writer) error {
 }
 
 // emit prints to w what show makes and writes to the file what asJSON makes; jsonShown says that both are the same. A file that cannot be
-// written loses nothing: the JSON goes to w too, and the error says so.
+// written loses nothing: the JSON goes to w too, and the error says so. The file is written even if nothing can be shown.
 func (o *output) emit(jsonShown bool, w io.Writer, show, asJSON func(io.Writer) error) error {
 	var buf bytes.Buffer
-	if err := show(&buf); err != nil {
-		return err
+	printErr := show(&buf)
+	if printErr == nil {
+		_, printErr = w.Write(buf.Bytes())
 	}
-	_, printErr := w.Write(buf.Bytes())
 	if o.temp == nil {
 		return printErr
 	}

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +32,29 @@ func fallback(t *testing.T, stdout string) *stats.Result {
 		t.Fatal(err)
 	}
 	return res
+}
+
+// A report that cannot be made costs the report, not the result.
+func TestOutputWithoutReport(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.json")
+	out, err := openOutput(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.discard()
+	var shown bytes.Buffer
+	broken := errors.New("no such picture")
+	err = out.emit(false, &shown, func(w io.Writer) error {
+		fmt.Fprint(w, "half a pa")
+		return broken
+	}, func(w io.Writer) error {
+		_, err := io.WriteString(w, "{}")
+		return err
+	})
+	b, readErr := os.ReadFile(path)
+	if !errors.Is(err, broken) || readErr != nil || string(b) != "{}" || shown.Len() > 0 {
+		t.Errorf("error %v; file %q (%v), shown %q", err, b, readErr, shown.String())
+	}
 }
 
 // TestKernelOutputLost: a place that cannot take the result after all loses nothing. The result is printed, the message says so, and
