@@ -184,7 +184,7 @@ type OffloadReceiver interface {
 	Begin(start int64) error
 	// Collect is like Offload.Collect.
 	Collect(now int64, fn func(*ReceiverInterval)) error
-	// Books is the account by worker so far.
+	// Books is the account by worker so far. After the last Collect, with math.MaxInt64, no reply is taken any more, and it is final.
 	Books() ([]ReceiverBooks, error)
 	// Unseen counts the slots [from, to) of a worker without a reply, as far as the window still holds them, and calls each, which may be
 	// nil, for every one.

@@ -171,13 +171,14 @@ func (r *run) kernelSoFar(l *stats.Ledger) {
 	}
 }
 
-// addReplies adds what a receiver in the kernel counted for one worker.
+// addReplies adds what a receiver beside the workers counted for one of them.
 func addReplies(l *stats.Ledger, b *backend.ReceiverBooks) {
 	l.Replied += b.Replied
 	l.Late += b.Late
 	l.Duplicate += b.Duplicate
 	l.Reordered += b.Reordered
 	l.Stray += b.Stray
+	l.SelfLost += b.SelfLost
 }
 
 // censor settles a ledger in progress, whose Lost holds all slots without a reply whose timeout has passed: those that were not sent

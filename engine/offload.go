@@ -489,14 +489,9 @@ func (r *offloading) ledger() (stats.Ledger, error) {
 	if err != nil {
 		return l, err
 	}
-	for i, b := range books {
-		l.Replied += b.Replied
-		l.Late += b.Late
-		l.Duplicate += b.Duplicate
-		l.Reordered += b.Reordered
-		l.Stray += b.Stray
-		l.SelfLost += b.SelfLost
-		if err := r.unreplied(i, &b, &l); err != nil {
+	for i := range books {
+		addReplies(&l, &books[i])
+		if err := r.unreplied(i, &books[i], &l); err != nil {
 			return l, err
 		}
 	}

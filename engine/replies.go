@@ -15,7 +15,6 @@ import (
 // the absence of it. It belongs to Run's goroutine.
 type kernelReplies struct {
 	backend.OffloadReceiver
-	books []backend.ReceiverBooks
 	names *told
 	err   error // the first one of collecting
 }
@@ -85,10 +84,11 @@ func (r *run) drainReplies(ctx context.Context) {
 	for begun := r.Clock.Now(); k.err == nil; time.Sleep(time.Millisecond) {
 		var answered, accepted uint64
 		var longest time.Duration
-		if k.books, k.err = k.Books(); k.err != nil {
+		books, err := k.Books()
+		if k.err = err; err != nil {
 			return
 		}
-		for i, b := range k.books {
+		for i, b := range books {
 			answered += b.Unique
 			accepted += r.workers[i].accepted
 			longest = max(longest, b.Longest)
@@ -102,13 +102,11 @@ func (r *run) drainReplies(ctx context.Context) {
 // kernelLedger adds the fates of the sent packets. Replies in the kernel carry no report that could tell on which way a packet was lost.
 func (r *run) kernelLedger(l *stats.Ledger) {
 	k := r.kernel
-	for i, b := range k.books {
+	books, err := k.Books()
+	k.err = errors.Join(k.err, err)
+	for i, b := range books {
 		w, lane := r.workers[i], &r.lanes[i]
-		l.Replied += b.Replied
-		l.Late += b.Late
-		l.Duplicate += b.Duplicate
-		l.Reordered += b.Reordered
-		l.Stray += b.Stray
+		addReplies(l, &b)
 		sent := w.accepted
 		if w.async {
 			sent = w.completed.Sent - min(w.warmed, w.completed.Sent)

@@ -121,6 +121,55 @@ func TestKernelBuckets(t *testing.T) {
 	}
 }
 
+// TestKernelLastCollect: replies that come after everything has been collected are nobody's, so that histograms, books and window stay of one mind.
+func TestKernelLastCollect(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	r := receiverOn(t, pair, []Share{{Limit: 1 << 20, Flows: 1}})
+	var fd int
+	pair.Right.Do(func() {
+		var err error
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	send := func(from, to uint64) {
+		for seq := from; seq < to; seq++ {
+			now := sys.Monotonic()
+			if err := unix.Sendto(fd, reply(0, seq, now, now), 0, &unix.SockaddrLinklayer{Ifindex: pair.Right.Index}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	unique := func() uint64 {
+		tally, err := r.Tally(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tally.Unique
+	}
+	send(0, 50)
+	for end := time.Now().Add(5 * time.Second); unique() < 50; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of 50 replies were taken", unique())
+		}
+	}
+	before := pair.Left.Statistics().RxPackets
+	var got *ReceiverInterval
+	if err := r.Collect(never, func(v *ReceiverInterval) { got = v }); err != nil || got.Latency.Count != 50 {
+		t.Fatalf("%+v, %v: want 50 latencies", got, err)
+	}
+	send(50, 80)
+	for end := time.Now().Add(5 * time.Second); pair.Left.Statistics().RxPackets < before+30; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the later replies did not come in")
+		}
+	}
+	if n, err := r.Unseen(0, 0, 100, nil); unique() != 50 || n != 50 || err != nil {
+		t.Errorf("%d replies in the books, %d of 100 slots without one, %v: want 50 and 50", unique(), n, err)
+	}
+}
+
 // TestKernelWindow: what the books say of replies that come again, out of order, too late for the window, or for nobody.
 func TestKernelWindow(t *testing.T) {
 	r := receiverOn(t, testnet.NewPair(t, testnet.Config{}), []Share{{First: 2, Limit: 1 << 40, Flows: 2}, {Limit: 1 << 40, Flows: 1}})

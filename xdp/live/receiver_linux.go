@@ -193,7 +193,7 @@ type ReceiverInterval struct {
 const settle = int64(time.Millisecond)
 
 // Collect calls fn for each interval that is over at now and was not collected before; with now = math.MaxInt64 for all that is left,
-// as one interval.
+// as one interval. Then no reply is taken any more: what is read afterwards belongs to the same replies.
 func (r *Receiver) Collect(now int64, fn func(*ReceiverInterval)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,6 +201,9 @@ func (r *Receiver) Collect(now int64, fn func(*ReceiverInterval)) error {
 		return nil
 	}
 	if now == never {
+		if err := r.detach(); err != nil {
+			return err
+		}
 		v := &ReceiverInterval{Index: r.next}
 		for turn := range int64(rotateReceive) {
 			if err := r.read((r.next+turn)%rotateReceive, v, triesLast); err != nil {
@@ -306,6 +309,15 @@ func (r *Receiver) Unseen(worker int, from, to uint64, each func(seq uint64)) (u
 	return n, nil
 }
 
+// detach takes the program off. It needs the lock.
+func (r *Receiver) detach() error {
+	l := r.link
+	if r.link = nil; l == nil {
+		return nil
+	}
+	return l.Close()
+}
+
 // Close takes the program off and frees everything. It is idempotent.
 func (r *Receiver) Close() error {
 	r.mu.Lock()
@@ -314,9 +326,5 @@ func (r *Receiver) Close() error {
 		return nil
 	}
 	r.closed = true
-	var err error
-	if r.link != nil {
-		err = r.link.Close()
-	}
-	return errors.Join(err, r.told.close(), r.objects.Close())
+	return errors.Join(r.detach(), r.told.close(), r.objects.Close())
 }
