@@ -120,6 +120,15 @@ func (c Config) withDefaults() Config {
 	if c.Grace == 0 {
 		c.Grace = 100 * time.Millisecond
 	}
+	if c.Clock == nil {
+		c.Clock = clock.NewReal()
+	}
+	if c.Backend.GSO < 1 {
+		c.Backend.GSO = 1
+	}
+	if c.Schedule == nil { // which validate refuses
+		return c
+	}
 	if c.Interval == 0 {
 		c.Interval = time.Second
 		for c.Schedule.Length() > c.Interval*stats.TimelineMax {
@@ -128,12 +137,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.slice = c.sliceOf(sliceLeast); c.Replies != nil {
 		c.slice = c.sliceOf(sliceOffload)
-	}
-	if c.Clock == nil {
-		c.Clock = clock.NewReal()
-	}
-	if c.Backend.GSO < 1 {
-		c.Backend.GSO = 1
 	}
 	return c
 }

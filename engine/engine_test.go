@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -451,6 +452,27 @@ func TestRunThreads(t *testing.T) {
 	}
 	if len(seen) != 5000 {
 		t.Errorf("%d distinct slots on the wire: want 5000", len(seen))
+	}
+}
+
+// What a run cannot do without is asked for before anything is opened.
+func TestConfigRefused(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		change func(*Config)
+		says   string
+	}{
+		{"no plan", func(c *Config) { c.Schedule = nil }, "schedule: none"},
+		{"no backend", func(c *Config) { c.Open = nil }, "backend: none"},
+		{"nothing to send", func(c *Config) { c.Source = nil }, "source: none"},
+		{"workers without a flow", func(c *Config) { c.Workers = 3 }, "2 for 3 workers"},
+		{"CPUs for other workers", func(c *Config) { c.CPUs = []int{0, 1} }, "cpus: 2 for 1 workers"},
+	} {
+		b := newBench(t, constant(t, 1000, time.Second), 2)
+		c.change(&b.cfg)
+		if _, err := Run(context.Background(), b.cfg); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want something with %q", c.why, err, c.says)
+		}
 	}
 }
 
