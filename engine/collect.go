@@ -118,7 +118,7 @@ func (r *run) addReceive(v *stats.ReceiveInterval) {
 
 // enter makes the interval of slice the one being built, completing the one before. Replies that come while the run drains belong to the last.
 func (r *run) enter(slice int64) {
-	if index := min(slice/r.slices(), (r.length-1)/int64(r.Interval)); index > r.building.index {
+	if index := min(slice/r.slices(), r.lastInterval()); index > r.building.index {
 		r.complete()
 		r.building.index = index
 	}
@@ -262,7 +262,7 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 			if r.crowd == nil && w.ended == 0 && w.lastSent > 0 { // nothing is due after the last slot: the rest of the plan's time is a wait too
 				waited += max(r.end()-w.lastSent, 0)
 			}
-			l.result.Duty = min(max(1-float64(waited)/float64(ran), 0)+w.kernelDuty, 1)
+			l.result.Duty = min(dutyOf(waited, ran)+w.kernelDuty, 1)
 		}
 		res.Workers = append(res.Workers, l.result)
 		if err == nil && w.err != nil {
@@ -296,6 +296,14 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 		err = ErrNothingSent
 	}
 	return res, err
+}
+
+// dutyOf is the share of ran ns in which a worker did not wait; 0 before it has begun.
+func dutyOf(waited, ran int64) float64 {
+	if ran <= 0 {
+		return 0
+	}
+	return min(max(1-float64(waited)/float64(ran), 0), 1)
 }
 
 // target is the mean planned rate over the measured part, in packets per second; 0 without a plan.

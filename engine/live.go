@@ -65,9 +65,6 @@ func (r *run) gather() {
 	t.up = min(up, r.lastInterval())
 }
 
-// lastInterval is the number of the last interval of the plan.
-func (r *run) lastInterval() int64 { return max((r.length-1)/int64(r.Interval), 0) }
-
 // tell calls Config.Live once for every interval that all threads have handed over.
 func (r *run) tell() {
 	t := &r.telling
@@ -85,9 +82,7 @@ func (r *run) tell() {
 		if r.CPUs != nil {
 			worker.CPU = r.CPUs[i]
 		}
-		if ran := b.at - r.start; ran > 0 {
-			worker.Duty = min(max(1-float64(b.waited)/float64(ran), 0), 1)
-		}
+		worker.Duty = dutyOf(b.waited, b.at-r.start)
 		accepted += b.accepted
 		res.Workers = append(res.Workers, worker)
 	}

@@ -22,9 +22,7 @@ func (r *offloading) tell() error {
 			return fmt.Errorf("worker %d: %w", i, err)
 		}
 		worker := stats.Worker{CPU: w.config.CPU, Queue: -1, Flows: len(w.config.Flows), Sent: b.Sent}
-		if ran := now - r.start; ran > 0 {
-			worker.Duty = min(max(1-float64(b.Waited)/float64(ran), 0), 1)
-		}
+		worker.Duty = dutyOf(b.Waited, now-r.start)
 		res.Workers = append(res.Workers, worker)
 		res.Ledger.Sent += b.Sent
 		res.Ledger.Abandoned += b.Skipped

@@ -420,8 +420,7 @@ func merge(b backend.Buckets, into ...*stats.Hist) error {
 
 // row is the interval of a slice; what comes behind the plan's end, or for an interval that is complete, goes to the last one.
 func (r *offloading) row(slice int64) *offloadRow {
-	last := max((int64(r.Schedule.Length())-1)/int64(r.Interval), 0)
-	index := max(min(slice/r.slices(), last), int64(len(r.timeline)))
+	index := max(min(slice/r.slices(), r.lastInterval()), int64(len(r.timeline)))
 	for int64(len(r.rows)) <= index {
 		r.rows = append(r.rows, offloadRow{lag: new(stats.Hist), latency: new(stats.Hist)})
 	}
@@ -554,9 +553,7 @@ func (r *offloading) result() (*stats.Result, error) {
 		last = max(last, w.books.LastSent)
 		w.result.Flows, w.result.Sent, w.result.GuardNS = len(w.config.Flows), w.books.Sent, w.books.Guard
 		w.result.LagP99NS = w.lag.Quantile(0.99)
-		if ran := max(w.books.LastSent, end) - r.start; ran > 0 {
-			w.result.Duty = max(1-float64(w.books.Waited)/float64(ran), 0)
-		}
+		w.result.Duty = dutyOf(w.books.Waited, max(w.books.LastSent, end)-r.start)
 		res.Workers = append(res.Workers, w.result)
 		if w.books.Aborted != 0 {
 			res.Interrupted = fmt.Sprintf("catch-up abort: worker %d was %v late", i, time.Duration(w.books.Aborted))

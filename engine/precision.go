@@ -42,6 +42,9 @@ func (c *Config) slices() int64 { return int64(c.Interval / c.slice) }
 // lastSlice is the number of the last slice of the plan. Replies that come while the run drains belong to it.
 func (c *Config) lastSlice() int64 { return max((int64(c.Schedule.Length())-1)/int64(c.slice), 0) }
 
+// lastInterval is the number of the last interval of the plan, whose last slice is the plan's.
+func (c *Config) lastInterval() int64 { return c.lastSlice() / c.slices() }
+
 // addCourse adds what was recorded elsewhere in a slice to b.
 func addCourse(b *stats.Batches, slice int64, v backend.Buckets) error {
 	h := new(stats.Hist)
