@@ -378,7 +378,7 @@ func (r *offloading) collect(now int64) error {
 		err := w.Collect(now, func(v *backend.OffloadInterval) {
 			row := r.row(v.Index)
 			row.sent += v.Sent
-			addErr = errors.Join(addErr, addCourse(&r.course.Lag, min(v.Index, r.lastSlice()), v.Lag), merge(v.Lag, &w.lag, &r.lag, row.lag))
+			addErr = errors.Join(addErr, r.addSlice(&r.course.Lag, v.Index, v.Lag, &w.lag, &r.lag, row.lag))
 		})
 		if err := errors.Join(err, addErr, r.names.readUnsent(i, w)); err != nil {
 			return fmt.Errorf("worker %d: %w", i, err)
@@ -389,7 +389,7 @@ func (r *offloading) collect(now int64) error {
 		err := r.receiver.Collect(now, func(v *backend.ReceiverInterval) {
 			row := r.row(v.Index)
 			row.replied += v.Replied
-			addErr = errors.Join(addErr, addCourse(&r.course.Latency, min(v.Index, r.lastSlice()), v.Latency), merge(v.Latency, &r.latency, row.latency), merge(v.Service, &r.service), merge(v.Server, &r.server))
+			addErr = errors.Join(addErr, r.addSlice(&r.course.Latency, v.Index, v.Latency, &r.latency, row.latency), merge(v.Service, &r.service), merge(v.Server, &r.server))
 		})
 		if err := errors.Join(err, addErr, r.names.read(r.receiver)); err != nil {
 			return fmt.Errorf("receiver: %w", err)
@@ -409,14 +409,8 @@ func (r *offloading) collect(now int64) error {
 	return nil
 }
 
-func merge(b backend.Buckets, into ...*stats.Hist) error {
-	for _, h := range into {
-		if err := h.AddBuckets(stats.Buckets(b)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// merge adds what was recorded elsewhere to h.
+func merge(b backend.Buckets, h *stats.Hist) error { return h.AddBuckets(stats.Buckets(b)) }
 
 // row is the interval of a slice; what comes behind the plan's end, or for an interval that is complete, goes to the last one.
 func (r *offloading) row(slice int64) *offloadRow {

@@ -45,13 +45,16 @@ func (c *Config) lastSlice() int64 { return max((int64(c.Schedule.Length())-1)/i
 // lastInterval is the number of the last interval of the plan, whose last slice is the plan's.
 func (c *Config) lastInterval() int64 { return c.lastSlice() / c.slices() }
 
-// addCourse adds what was recorded elsewhere in a slice to b.
-func addCourse(b *stats.Batches, slice int64, v backend.Buckets) error {
+// addSlice adds what was recorded elsewhere in a slice to b and all of into. What comes behind the plan's end belongs to the last slice.
+func (c *Config) addSlice(b *stats.Batches, slice int64, v backend.Buckets, into ...*stats.Hist) error {
 	h := new(stats.Hist)
-	if err := h.AddBuckets(stats.Buckets(v)); err != nil {
+	if err := merge(v, h); err != nil {
 		return err
 	}
-	b.Add(slice, h)
+	b.Add(min(slice, c.lastSlice()), h)
+	for _, sum := range into {
+		sum.Add(h)
+	}
 	return nil
 }
 

@@ -68,7 +68,7 @@ func (r *run) takeReplies(now int64) {
 	var addErr error
 	err := k.Collect(now, func(v *backend.ReceiverInterval) {
 		r.enter(v.Index)
-		addErr = errors.Join(addErr, addCourse(&r.course.Latency, min(v.Index, r.lastSlice()), v.Latency), merge(v.Latency, &r.total.latency, &r.building.latency), merge(v.Service, &r.total.service), merge(v.Server, &r.total.server))
+		addErr = errors.Join(addErr, r.addSlice(&r.course.Latency, v.Index, v.Latency, &r.total.latency, &r.building.latency), merge(v.Service, &r.total.service), merge(v.Server, &r.total.server))
 		r.building.replied += v.Replied
 	})
 	k.err = errors.Join(err, addErr, k.names.read(k.OffloadReceiver))
