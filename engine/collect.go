@@ -32,6 +32,12 @@ type building struct {
 // handed over, or at the end.
 func (r *run) collect() {
 	r.gather()
+	r.take(r.Clock.Now())
+	r.tell()
+}
+
+// take adds what has been handed over, of replies in the kernel the intervals that are over at now.
+func (r *run) take(now int64) {
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		l.send.Take(func(s *stats.SendInterval) { r.addSend(i, s) })
@@ -39,22 +45,13 @@ func (r *run) collect() {
 			l.recv.Take(r.addReceive)
 		}
 	}
-	r.takeReplies(r.Clock.Now())
+	r.takeReplies(now)
 	r.trace()
-	r.tell()
 }
 
 // finish takes what is left once all threads have ended.
 func (r *run) finish() {
-	for i := range r.lanes {
-		l := &r.lanes[i]
-		l.send.Take(func(s *stats.SendInterval) { r.addSend(i, s) })
-		if l.recv != nil {
-			l.recv.Take(r.addReceive)
-		}
-	}
-	r.takeReplies(math.MaxInt64)
-	r.trace()
+	r.take(math.MaxInt64)
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		last := l.send.Active()

@@ -190,10 +190,7 @@ func newTally(kinds backend.StampKinds, random bool) tally {
 
 // best is the tally that the figures are of: the device's stamps where at least half of the packets have them.
 func (t *tracing) best() *tally {
-	switch {
-	case len(t.tallies) == 0:
-		return &tally{}
-	case 2*t.came[backend.StampHardware] >= t.came[backend.StampSoftware]:
+	if 2*t.came[backend.StampHardware] >= t.came[backend.StampSoftware] {
 		return &t.tallies[len(t.tallies)-1]
 	}
 	return &t.tallies[0]
