@@ -37,12 +37,6 @@ func (d *Double[T]) Take(fn func(*T)) bool {
 	return true
 }
 
-// Finish gives fn what is left once the recorder has ended: first a half handed over, then the active one.
-func (d *Double[T]) Finish(fn func(*T)) {
-	d.Take(fn)
-	fn(d.Active())
-}
-
 // SendInterval is what a sending thread records in one interval of the timeline.
 type SendInterval struct {
 	// Index numbers the interval from 0.
