@@ -301,9 +301,34 @@ func TestDeparturesFit(t *testing.T) {
 		b.fake.Stamp = func(_ uint64, _ backend.StampKind, at int64) int64 { return at + 700 + c.burst - at%c.burst }
 		res := must[*stats.Result](t)(b.go_(t))
 		test := res.Departures.Test
-		if test == nil || test.Samples != res.Gap.Count || (test.P > 0.001) != c.fits {
+		if test == nil || test.Samples != res.Gap.Count || (test.P > 0.001) != c.fits || !strings.HasPrefix(test.Against, "exponential gaps, mean ") {
 			t.Errorf("%s: test %+v of %d gaps", c.why, test, res.Gap.Count)
 		}
+	}
+}
+
+// A worker of two has every second slot of a Poisson plan, whose gaps are no exponential ones.
+func TestFitOfWorkers(t *testing.T) {
+	plan := must[*pace.Process](t)(pace.Poisson(pace.Rate{Packets: 2000, Per: time.Second}, 3, 5*time.Second))
+	var gaps []float64
+	for i := uint64(2); i < plan.Slots(); i += 2 {
+		gaps = append(gaps, float64(plan.At(i)-plan.At(i-2)))
+	}
+	for _, c := range []struct {
+		workers int
+		against string
+		fits    bool
+	}{
+		{2, "Erlang gaps of shape 2, as every one of 2 workers has, mean ", true},
+		{1, "exponential gaps, mean ", false},
+	} {
+		test := (&run{Config: Config{Schedule: plan, Workers: c.workers}}).fit(gaps)
+		if test == nil || !strings.HasPrefix(test.Against, c.against) || (test.P > 0.001) != c.fits || test.Samples != uint64(len(gaps)) {
+			t.Errorf("%d workers: %+v of %d gaps", c.workers, test, len(gaps))
+		}
+	}
+	if test := (&run{Config: Config{Schedule: plan, Workers: 1}}).fit(gaps[:49]); test != nil {
+		t.Errorf("too few gaps: %+v", test)
 	}
 }
 
