@@ -9,6 +9,29 @@ import (
 	"blast/stats"
 )
 
+// rule is what makes a run INVALID.
+type rule struct {
+	code  string
+	check func(*judge)
+	early bool // it can be applied before the end
+}
+
+// rules are all of them, in the order in which their reasons are given. Before the end the ledger is open, and a trend is not one yet.
+func rules() []rule {
+	return []rule{
+		{CodeRate, (*judge).rate, true},
+		{CodeLag, (*judge).lag, true},
+		{CodeLagTrend, (*judge).lagTrend, false},
+		{CodeDuty, (*judge).duty, true},
+		{CodeRefused, (*judge).refused, true},
+		{CodeSelfLoss, (*judge).selfLoss, true},
+		{CodeCeiling, (*judge).ceiling, true},
+		{CodeLedger, (*judge).ledger, false},
+		{CodeSteal, (*judge).steal, true},
+		{CodeRange, (*judge).inRange, true},
+	}
+}
+
 // invalid adds a reason.
 func (j *judge) invalid(code, format string, args ...any) {
 	j.reasons = append(j.reasons, stats.Reason{Code: code, Detail: fmt.Sprintf(format, args...)})

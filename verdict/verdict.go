@@ -91,9 +91,10 @@ func (l Limits) withDefaults(r *stats.Result) Limits {
 // their verdicts already: half of them INVALID, or not judged, make the run INVALID, whichever round is the median.
 func Judge(r *stats.Result, limits Limits) stats.Verdict {
 	j := &judge{r: r, l: limits.withDefaults(r)}
-	for _, rule := range []func(){j.rate, j.lag, j.lagTrend, j.duty, j.refused, j.selfLoss, j.ceiling, j.ledger, j.steal, j.inRange, j.rounds} {
-		rule()
+	for _, x := range rules() {
+		x.check(j)
 	}
+	j.rounds()
 	j.warn()
 	v := stats.Verdict{Reasons: j.reasons, Warnings: j.warnings, SLOs: evaluate(r)}
 	v.Valid = len(v.Reasons) == 0
