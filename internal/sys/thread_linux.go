@@ -16,13 +16,6 @@ func Monotonic() int64 {
 	return ts.Nano()
 }
 
-// Realtime reads CLOCK_REALTIME in ns since the epoch.
-func Realtime() int64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_REALTIME, &ts)
-	return ts.Nano()
-}
-
 // SleepUntil sleeps to the absolute time t in ns of CLOCK_MONOTONIC. It returns early on a signal such as the runtime's own
 // SIGURG: the caller looks at the clock anyway. It is a blocking call, so the scheduler is told (Syscall, not RawSyscall).
 func SleepUntil(t int64) {
