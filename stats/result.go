@@ -43,9 +43,9 @@ type Result struct {
 	Little *Little `json:"little,omitempty"`
 	// Segments says where the time of sampled packets went; nil without kernel stamps.
 	Segments *Segments `json:"segments,omitempty"`
-	// Departures compares the times at which packets left with the plan; nil without kernel stamps.
+	// Departures compares the times at which packets left with the plan; nil where nothing but the send loop saw them leave.
 	Departures *Departures `json:"departures,omitempty"`
-	// Precision says how far the figures can be trusted as statistics; nil in results of older versions.
+	// Precision says how far the figures can be trusted as statistics; nil in merged results and in those of older versions.
 	Precision *Precision `json:"precision,omitempty"`
 	// Timeline has an entry a second, or fewer longer ones in long runs; see Second.
 	Timeline []Second  `json:"timeline"`

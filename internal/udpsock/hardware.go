@@ -128,7 +128,7 @@ func addresses(fd int) (ends [2]netip.Addr, err error) {
 	return ends, nil
 }
 
-// receiveFlags make a socket report when packets came: by the device's clock alone where that is what Packet.Kernel is, and by software.
+// receiveFlags make a socket report when packets came by software, and by the device's clock where Packet.Kernel is to be that.
 func (s *Stamps) receiveFlags() int {
 	flags := unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_RX_SOFTWARE
 	if s.arrivals {

@@ -54,7 +54,8 @@ type Stamps struct {
 	oldest  int
 	owing   int
 
-	counts []uint32 // by flow: what the kernel has counted; nil where it takes our ids
+	// What follows is used where it does not take our ids.
+	counts []uint32 // by flow: what it has counted
 	lost   []bool   // by flow: it may have counted a packet that it then refused
 	recent [recentRoom]countedPacket
 	noted  uint64
