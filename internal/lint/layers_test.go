@@ -30,7 +30,7 @@ var layers = []layer{
 	{"backend", none, []string{"golang.org/x/sys"}},
 	{"pace", none, none},
 	{"packet", none, none},
-	{"stats", none, []string{"github.com/HdrHistogram/hdrhistogram-go", "gonum.org/v1/gonum"}},
+	{"stats", none, []string{"github.com/HdrHistogram/hdrhistogram-go"}},
 
 	{foundation, []string{foundation}, nil},
 	{"internal/vm", []string{"..."}, nil},                      // tests of the whole, in a guest
