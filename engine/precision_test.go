@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"blast/backend"
 	"blast/pace"
 	"blast/stats"
 )
@@ -89,12 +91,50 @@ func TestPrecision(t *testing.T) {
 	}
 }
 
-// Without replies the lag is what is told of; a run elsewhere has its precision too.
+// Without replies the lag is what is told of.
 func TestPrecisionOneway(t *testing.T) {
 	b := newBench(t, constant(t, 1000, 3*time.Second), 1)
 	b.fake.Spend = func(int) { b.clk.T += 1000 }
 	p := must[*stats.Result](t)(b.go_(t)).Precision
 	if p.Interval("lag", 0.5) == nil || p.Interval("latency", 0.5) != nil || p.Stationary == nil || !p.Stationary.Holds || p.Stationary.Of != "lag" {
 		t.Errorf("precision %+v", p)
+	}
+}
+
+// slicedOffload hands over one slice after the other when it has ended, and one that comes behind the plan.
+type slicedOffload struct{ *fakeOffload }
+
+func (s slicedOffload) Collect(now int64, fn func(*backend.OffloadInterval)) error {
+	if now < 1<<62 {
+		return nil
+	}
+	for _, index := range []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20} {
+		lag := 10 + index%2
+		counts := make([]uint64, lag+1)
+		counts[lag] = 10
+		fn(&backend.OffloadInterval{Index: index, Sent: 10, Lag: backend.Buckets{Counts: counts, Min: lag, Max: lag, SumLo: uint64(10 * lag)}})
+	}
+	return nil
+}
+
+// What is recorded elsewhere has its precision too: twelve slices of a quarter of a second in three seconds, and what comes later is of the last.
+func TestPrecisionElsewhere(t *testing.T) {
+	f := &fakeOffload{stop: make(chan struct{}), begun: make(chan struct{}), books: func(int64, int64) backend.OffloadBooks {
+		return backend.OffloadBooks{Next: 130, Sent: 130}
+	}}
+	cfg := offloadConfig(t, 100, 3*time.Second)
+	res := must[*stats.Result](t)(RunOffload(context.Background(), cfg, func([]backend.OffloadConfig, *backend.ReceiverConfig) ([]backend.Offload, backend.OffloadReceiver, error) {
+		return []backend.Offload{slicedOffload{f}}, nil, nil
+	}))
+	if res.Lag.Count != 130 || len(res.Timeline) != 3 || res.Timeline[0].Sent != 40 || res.Timeline[2].Sent != 50 {
+		t.Errorf("%d lags, timeline %+v: want 130, and 40, 40 and 50 sent", res.Lag.Count, res.Timeline)
+	}
+	for _, q := range []float64{0.5, 0.9, 0.99, 0.999} {
+		if v := res.Precision.Interval("lag", q); v == nil || v.Samples != 130 || v.LowNS > v.ValueNS || v.HighNS < v.ValueNS {
+			t.Errorf("lag at %v: %+v", q, v)
+		}
+	}
+	if s := res.Precision.Stationary; s == nil || s.First.Samples != 60 || s.Second.Samples != 70 {
+		t.Errorf("stationary: %+v: want 60 samples and then 70", s)
 	}
 }
