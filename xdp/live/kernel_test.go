@@ -54,7 +54,7 @@ func reply(worker uint16, seq uint64, planned, sent int64) []byte {
 }
 
 // receiverOn attaches a receiver to the left end and begins.
-func receiverOn(t *testing.T, pair *testnet.Pair, shares []Share) *Receiver {
+func receiverOn(t *testing.T, pair *testnet.Pair, tell Kinds, shares []Share) *Receiver {
 	t.Helper()
 	var r *Receiver
 	pair.Left.Do(func() {
@@ -62,7 +62,7 @@ func receiverOn(t *testing.T, pair *testnet.Pair, shares []Share) *Receiver {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err = NewReceiver(i, ReceiverConfig{Ports: []uint16{9}, Shares: shares, Timeout: time.Hour, Interval: time.Hour}); err != nil {
+		if r, err = NewReceiver(i, ReceiverConfig{Ports: []uint16{9}, Shares: shares, Timeout: time.Hour, Interval: time.Hour, Tell: tell}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -89,7 +89,7 @@ func (r *Receiver) give(t *testing.T, frame []byte) uint32 {
 
 // TestKernelBuckets: times of every magnitude land in the bucket of HdrHistogram's definition; those beyond an hour are refused.
 func TestKernelBuckets(t *testing.T) {
-	r := receiverOn(t, testnet.NewPair(t, testnet.Config{}), []Share{{Limit: 1 << 20, Flows: 1}})
+	r := receiverOn(t, testnet.NewPair(t, testnet.Config{}), 0, []Share{{Limit: 1 << 20, Flows: 1}})
 	rng := rand.New(rand.NewPCG(1, 2))
 	var want uint64
 	for n := range uint64(400) {
@@ -124,7 +124,7 @@ func TestKernelBuckets(t *testing.T) {
 // TestKernelLastCollect: replies that come after everything has been collected are nobody's, so that histograms, books and window stay of one mind.
 func TestKernelLastCollect(t *testing.T) {
 	pair := testnet.NewPair(t, testnet.Config{})
-	r := receiverOn(t, pair, []Share{{Limit: 1 << 20, Flows: 1}})
+	r := receiverOn(t, pair, 0, []Share{{Limit: 1 << 20, Flows: 1}})
 	var fd int
 	pair.Right.Do(func() {
 		var err error
@@ -170,9 +170,68 @@ func TestKernelLastCollect(t *testing.T) {
 	}
 }
 
+// TestKernelTold: replies are told one by one as long as there is room and counted beyond it; and a reading ends while the ring is written as fast as
+// the kernel can, with no more than fits.
+func TestKernelTold(t *testing.T) {
+	r := receiverOn(t, testnet.NewPair(t, testnet.Config{}), Duplicate, []Share{{Limit: 1 << 20, Flows: 1}})
+	const room = 349_525
+	now := sys.Monotonic()
+	frame := reply(0, 5, now, now)
+	r.give(t, frame) // the first one is not told
+	again := func(times uint32) error {
+		_, err := r.objects.Receive.Run(&ebpf.RunOptions{Data: frame, Repeat: times})
+		return err
+	}
+	told := func() (n, missed uint64) {
+		missed, err := r.Told(func(e *Event) {
+			if e.Seq != 5 || e.Planned != now || e.Sent != now || e.Worker != 0 || e.Kinds != Duplicate || e.Received < now {
+				t.Fatalf("told %+v", e)
+			}
+			n++
+		})
+		if err != nil || n > room {
+			t.Fatalf("%d told at once, %v: room is for %d", n, err, room)
+		}
+		return n, missed
+	}
+	came := func() uint64 {
+		tally, err := r.Tally(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tally.Duplicate
+	}
+	if err := again(400_000); err != nil {
+		t.Fatal(err)
+	}
+	if n, missed := told(); n != room || missed != came()-room || missed == 0 {
+		t.Errorf("%d told, %d missed: want %d of %d", n, missed, room, came())
+	}
+	if n, missed := told(); n != 0 || missed != came()-room {
+		t.Errorf("%d told again, %d missed", n, missed)
+	}
+	done := make(chan error, 1)
+	go func() { done <- again(3_000_000) }()
+	total := uint64(room)
+	for running := true; running; {
+		select {
+		case err := <-done:
+			if running = false; err != nil {
+				t.Fatal(err)
+			}
+		default:
+		}
+		n, _ := told()
+		total += n
+	}
+	if n, missed := told(); total+n+missed != came() {
+		t.Errorf("%d told in all and %d missed: want %d", total+n, missed, came())
+	}
+}
+
 // TestKernelWindow: what the books say of replies that come again, out of order, too late for the window, or for nobody.
 func TestKernelWindow(t *testing.T) {
-	r := receiverOn(t, testnet.NewPair(t, testnet.Config{}), []Share{{First: 2, Limit: 1 << 40, Flows: 2}, {Limit: 1 << 40, Flows: 1}})
+	r := receiverOn(t, testnet.NewPair(t, testnet.Config{}), 0, []Share{{First: 2, Limit: 1 << 40, Flows: 2}, {Limit: 1 << 40, Flows: 1}})
 	const far = 32 << windowMax // the window for so long a share
 	now := sys.Monotonic()
 	for _, c := range []struct {
@@ -322,7 +381,7 @@ func sendOn(t *testing.T, pair *testnet.Pair, slots uint64, tagged bool, change 
 // TestKernelVLAN: frames with a tag leave, are answered and are received like those without.
 func TestKernelVLAN(t *testing.T) {
 	pair := testnet.NewPair(t, testnet.Config{})
-	r := receiverOn(t, pair, []Share{{Limit: 1000, Flows: 1}})
+	r := receiverOn(t, pair, 0, []Share{{Limit: 1000, Flows: 1}})
 	words := r.objects.Ports
 	if err := words.Put(uint32(4000>>6), uint64(1)<<(4000&63)); err != nil {
 		t.Fatal(err)
