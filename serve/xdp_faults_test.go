@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"blast/internal/sys"
@@ -117,6 +118,14 @@ func TestKernelXDPFaults(t *testing.T) {
 				t.Errorf("%d requests were to be overtaken in vain, want %d", r.NotReordered, vain)
 			}
 		})
+	}
+	before, err := s.Truth()
+	if err := errors.Join(err, s.Close(), s.keepNames()); err != nil { // Run's last look may come behind Close
+		t.Fatal(err)
+	}
+	after, err := s.Truth()
+	if diff := cmp.Diff(before, after); diff != "" || err != nil || len(after.Runs) == 0 {
+		t.Errorf("%v; truth before (-) and after (+) the programs were taken off:\n%s", err, diff)
 	}
 }
 

@@ -36,9 +36,9 @@ type XDPServer struct {
 	faults  Faults
 	targets []*live.Target
 	notes   []string
-	truth   xdpTruth
 
 	mu     sync.Mutex
+	truth  xdpTruth
 	closed bool
 	done   chan struct{}
 }
@@ -171,11 +171,21 @@ func (s *XDPServer) Run(ctx context.Context) error {
 		case <-s.done:
 			return nil
 		case <-look:
-			if err := s.truth.read(s.targets); err != nil {
+			if err := s.keepNames(); err != nil {
 				return fmt.Errorf("serve --xdp: %w", err)
 			}
 		}
 	}
+}
+
+// keepNames takes what the programs have told, as long as they are there.
+func (s *XDPServer) keepNames() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	return s.truth.keep(s.targets)
 }
 
 // Counts is the present state; the parts are interfaces and within them CPUs. Flows, reports and their kin stay zero: nothing here knows

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"blast/xdp/live"
 )
@@ -32,28 +31,36 @@ func (f *Faults) inKernel() *live.TargetFaults {
 	return k
 }
 
-// xdpTruth collects what faulty programs tell. Its zero value is ready.
+// xdpTruth collects what faulty programs tell. Its zero value is ready; it is guarded by its server's lock.
 type xdpTruth struct {
-	mu      sync.Mutex
 	touched map[uint8]*RunTruth // by epoch
 	runs    map[uint8]live.Run
 	missed  uint64
 }
 
-// read takes what has been told since it was last called.
-func (x *xdpTruth) read(targets []*live.Target) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+// keep takes the names that have been told since it was last called, so that there is room for more.
+func (x *xdpTruth) keep(targets []*live.Target) error {
 	if x.touched == nil {
 		x.touched = map[uint8]*RunTruth{}
 	}
-	x.runs, x.missed = map[uint8]live.Run{}, 0
+	x.missed = 0
 	for _, t := range targets {
 		missed, err := t.Touched(x.touch)
 		if err != nil {
 			return err
 		}
 		x.missed += missed
+	}
+	return nil
+}
+
+// read takes names and counts.
+func (x *xdpTruth) read(targets []*live.Target) error {
+	if err := x.keep(targets); err != nil {
+		return err
+	}
+	x.runs = map[uint8]live.Run{}
+	for _, t := range targets {
 		runs, err := t.Runs()
 		if err != nil {
 			return err
@@ -89,8 +96,6 @@ func (x *xdpTruth) touch(t live.Touched) {
 
 // list is the runs in the order of their beginnings.
 func (x *xdpTruth) list() []RunTruth {
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	runs := []live.Run{}
 	for _, r := range x.runs {
 		runs = append(runs, r)
