@@ -13,6 +13,7 @@ import (
 	"blast/internal/sys"
 	"blast/internal/testnet"
 	"blast/packet"
+	"blast/xdp/live"
 )
 
 // TestFaultsBelow: the whole numbers that the kernel decides by say what the shares say.
@@ -126,6 +127,29 @@ func TestKernelXDPFaults(t *testing.T) {
 	after, err := s.Truth()
 	if diff := cmp.Diff(before, after); diff != "" || err != nil || len(after.Runs) == 0 {
 		t.Errorf("%v; truth before (-) and after (+) the programs were taken off:\n%s", err, diff)
+	}
+}
+
+// TestXDPTruthForgets: a target that stays for many runs keeps the names of the newest.
+func TestXDPTruthForgets(t *testing.T) {
+	x := xdpTruth{touched: map[uint8]*RunTruth{}, runs: map[uint8]live.Run{}}
+	const runs = 3 * truthRuns
+	for epoch := range uint8(runs) {
+		for seq := range uint64(3) {
+			x.touch(live.Touched{Seq: seq, Epoch: epoch, Fault: live.FaultDrop})
+		}
+		r := live.Run{Epoch: epoch, Began: 1 + int64(epoch), Arrivals: 9, Answered: 6}
+		r.Touched[live.FaultDrop] = 3
+		x.runs[epoch] = r
+	}
+	list := x.list()
+	if len(list) != truthRuns || len(x.touched) != truthRuns || len(x.order) != truthRuns {
+		t.Fatalf("%d runs, names of %d and %d: want %d", len(list), len(x.touched), len(x.order), truthRuns)
+	}
+	for i := range list {
+		if r := &list[i]; int(r.Epoch) != runs-truthRuns+i || len(r.Dropped.Names) != 3 || r.Dropped.Count != 3 || r.Inside != 0 {
+			t.Errorf("run %d: %+v", i, r)
+		}
 	}
 }
 

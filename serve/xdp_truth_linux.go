@@ -33,7 +33,8 @@ func (f *Faults) inKernel() *live.TargetFaults {
 
 // xdpTruth collects what faulty programs tell. Its zero value is ready; it is guarded by its server's lock.
 type xdpTruth struct {
-	touched map[uint8]*RunTruth // by epoch
+	touched map[uint8]*RunTruth // by epoch, the newest truthRuns
+	order   []uint8             // of these, oldest first
 	runs    map[uint8]live.Run
 	missed  uint64
 }
@@ -78,8 +79,12 @@ func (x *xdpTruth) read(targets []*live.Target) error {
 func (x *xdpTruth) touch(t live.Touched) {
 	r := x.touched[t.Epoch]
 	if r == nil {
+		if len(x.order) == truthRuns {
+			delete(x.touched, x.order[0])
+			x.order = x.order[1:]
+		}
 		r = &RunTruth{Epoch: t.Epoch}
-		x.touched[t.Epoch] = r
+		x.touched[t.Epoch], x.order = r, append(x.order, t.Epoch)
 	}
 	name := Name{t.Worker, t.Seq}
 	switch t.Fault {
