@@ -145,6 +145,46 @@ func TestKernelXDPAllow(t *testing.T) {
 	}
 }
 
+// TestKernelXDPNeverReflects: a peer that is not allowed gets nothing while programs come and go either: the one behind the driver knows no allow list.
+func TestKernelXDPNeverReflects(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	to := netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort)
+	conn := pair.Left.ListenUDP(netip.AddrPortFrom(pair.Left.IPv4.Addr(), 0))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = conn.WriteToUDPAddrPort([]byte("hello"), to) // refused by ICMP where nobody serves
+			}
+		}
+	}()
+	denied := uint64(0)
+	for range 12 {
+		s := listenXDP(t, pair, XDPConfig{Mode: Echo, Listen: []netip.AddrPort{to}, Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Faults: Faults{Duplicate: 1}})
+		time.Sleep(5 * time.Millisecond)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		c, err := s.Counts()
+		if err != nil {
+			t.Error(err)
+		}
+		denied += c.Denied
+	}
+	close(stop)
+	<-stopped
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 16)); err == nil || denied == 0 {
+		t.Errorf("a reply of %d bytes, %d datagrams were denied", n, denied)
+	}
+}
+
 // TestKernelXDPSink: a sink counts and answers nothing.
 func TestKernelXDPSink(t *testing.T) {
 	pair := testnet.NewPair(t, testnet.Config{})

@@ -81,10 +81,10 @@ func (f *TargetFaults) suffer(spec *ebpf.CollectionSpec) error {
 		return nil
 	}
 	spec.Maps[echoMapRuns].MaxEntries = 256
-	spec.Maps[echoMapLanes].MaxEntries = lanesMost
 	spec.Maps[echoMapTouches].MaxEntries = touchedBytes
 	repeats := uint32(0)
 	if f.repeats() {
+		spec.Maps[echoMapLanes].MaxEntries = lanesMost
 		repeats = 1
 	}
 	for name, value := range map[string]any{echoVarFAULTY: uint32(1), echoVarREPEATS: repeats, echoVarSEED: f.Seed, echoVarBELOW: f.Below} {
@@ -95,7 +95,8 @@ func (f *TargetFaults) suffer(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// behind attaches the program behind the driver where replies are cloned.
+// behind attaches the program behind the driver where replies are cloned. That one answers whom the program before it lets pass and knows no allow
+// list, so it comes after it and goes before it.
 func (t *Target) behind(i *Interface, f *TargetFaults) error {
 	if f == nil {
 		return nil

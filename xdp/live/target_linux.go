@@ -66,11 +66,10 @@ func NewTarget(i *Interface, cfg TargetConfig) (_ *Target, err error) {
 	if err := t.fill(&cfg); err != nil {
 		return nil, err
 	}
-	if err := t.behind(i, cfg.Faults); err != nil {
+	if t.link, t.native, err = i.attach(t.objects.Answer); err != nil {
 		return nil, err
 	}
-	t.link, t.native, err = i.attach(t.objects.Answer)
-	return t, err
+	return t, t.behind(i, cfg.Faults)
 }
 
 // load loads the program in the form that the interface needs.
@@ -181,7 +180,7 @@ func (t *Target) Close() error {
 	}
 	t.closed = true
 	var errs []error
-	for _, l := range []link.Link{t.link, t.second} {
+	for _, l := range []link.Link{t.second, t.link} {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
