@@ -171,22 +171,16 @@ func (f *ladderFlags) climber(ctx context.Context, args []string) (*climber, err
 func (f *ladderFlags) search() (ladder.Config, error) {
 	var cfg ladder.Config
 	var err error
-	rate := func(flag, text string) float64 {
-		r, rateErr := pace.ParseRate(text)
-		if rateErr == nil && r.PPS() == 0 {
-			rateErr = errors.New("a ladder has planned rates")
-		}
-		if rateErr != nil && err == nil {
-			err = fmt.Errorf("--%s: %w", flag, rateErr)
-		}
-		return r.PPS()
-	}
 	if f.from == "max" {
 		return cfg, errors.New("--from max: a ladder begins at a rate that the target surely holds, such as --from 10k; flat out is blast udp --rate max")
 	}
-	cfg.From = rate("from", f.from)
+	if cfg.From, err = plannedRate("from", f.from); err != nil {
+		return cfg, err
+	}
 	if f.to != "max" {
-		cfg.To = rate("to", f.to)
+		if cfg.To, err = plannedRate("to", f.to); err != nil {
+			return cfg, err
+		}
 	}
 	factor, times := strings.CutPrefix(f.by, "x")
 	stride, plus := strings.CutPrefix(f.by, "+")
@@ -196,14 +190,13 @@ func (f *ladderFlags) search() (ladder.Config, error) {
 			return cfg, fmt.Errorf("--by %q: want x and a factor, such as x2 or x1.5", f.by)
 		}
 	case plus && strings.Trim(stride, "0") != "":
-		cfg.Add = rate("by", stride)
+		if cfg.Add, err = plannedRate("by", stride); err != nil {
+			return cfg, err
+		}
 	case plus:
 		return cfg, fmt.Errorf("--by %s: would never end; want a stride above 0, such as +10k", f.by)
 	default:
 		return cfg, fmt.Errorf("--by %q: want xFACTOR or +RATE, such as x2 or +10k", f.by)
-	}
-	if err != nil {
-		return cfg, err
 	}
 	cfg.Resolution, err = serve.ParseShare(f.resolution)
 	switch {
@@ -220,6 +213,18 @@ func (f *ladderFlags) search() (ladder.Config, error) {
 	}
 	cfg.Run = func(context.Context, float64) (*stats.Result, error) { return nil, nil } // for the check; the real one comes with the plan
 	return cfg, cfg.Check()
+}
+
+// plannedRate reads a rate of a ladder in packets a second. Flat out is none.
+func plannedRate(flag, text string) (float64, error) {
+	r, err := pace.ParseRate(text)
+	if err == nil && r.PPS() == 0 {
+		err = errors.New("a ladder has planned rates")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("--%s: %w", flag, err)
+	}
+	return r.PPS(), nil
 }
 
 func roundUp(d time.Duration) time.Duration {
