@@ -294,7 +294,7 @@ func (f *ladderFlags) checkLadder() error {
 
 // measure runs one step.
 func (c *climber) measure(ctx context.Context, pps float64) (*stats.Result, error) {
-	p, err := c.at(pps, c.flags.step)
+	p, err := c.at(pps, c.flags.step, c.flags.profile)
 	if err != nil {
 		return nil, err
 	}
@@ -309,10 +309,10 @@ func (c *climber) measure(ctx context.Context, pps float64) (*stats.Result, erro
 }
 
 // at is the plan of a step: the first one's again with another schedule. The sockets are new as well.
-func (c *climber) at(pps float64, length time.Duration) (*udpPlan, error) {
+func (c *climber) at(pps float64, length time.Duration, profile string) (*udpPlan, error) {
 	p := c.again()
 	f := c.flags.udpFlags
-	f.rate, f.duration = rateText(pps), length
+	f.rate, f.duration, f.profile = rateText(pps), length, profile
 	f.seed += uint64(c.epochs) // a repeat of the same random arrivals would not be one
 	if err := f.planSchedule(p, nil); err != nil {
 		return nil, err

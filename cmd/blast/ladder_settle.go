@@ -75,11 +75,16 @@ func (c *climber) left(r *stats.Result) {
 	}
 }
 
-// probe sends a few packets and reports whether they came back as from an idle target.
-func (c *climber) probe(ctx context.Context) (bool, error) {
+// probePlan is a few packets, one by one whatever the profile: at random times some would come together, or none at all.
+func (c *climber) probePlan() (*udpPlan, error) {
 	rate := min(probeRate, c.config.From)
 	packets := max(min(rate/10, probePackets), 3)
-	p, err := c.at(rate, time.Duration(packets/rate*float64(time.Second)))
+	return c.at(rate, time.Duration(packets/rate*float64(time.Second)), "const")
+}
+
+// probe sends a few packets and reports whether they came back as from an idle target.
+func (c *climber) probe(ctx context.Context) (bool, error) {
+	p, err := c.probePlan()
 	if err != nil {
 		return false, err
 	}

@@ -268,7 +268,7 @@ func TestEpochs(t *testing.T) {
 		p := v.idle.again()
 		if i%3 == 0 {
 			var err error
-			if p, err = v.idle.at(100, time.Second); err != nil {
+			if p, err = v.idle.at(100, time.Second, "const"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -276,6 +276,24 @@ func TestEpochs(t *testing.T) {
 			t.Errorf("plan %d has an epoch that was there before", i+1)
 		}
 		seen[p.epoch] = true
+	}
+}
+
+// A probe has its packets whatever the profile: of three at random times there would be none in one probe of twenty, and no plan is an error.
+func TestProbePlan(t *testing.T) {
+	for _, rate := range []string{"4", "50", "1k"} {
+		v := planned(t, "--rate", rate, "--profile", "poisson")
+		counts := map[uint64]bool{}
+		for range 100 {
+			p, err := v.idle.probePlan()
+			if err != nil {
+				t.Fatalf("at %s: %v", rate, err)
+			}
+			n := p.engine.Schedule.Slots()
+			if counts[n] = true; len(counts) > 1 || n < 3 || n > probePackets+1 {
+				t.Fatalf("at %s: %d packets: %v", rate, n, counts)
+			}
+		}
 	}
 }
 
