@@ -39,7 +39,7 @@ func arrived(f *finding, e *Evidence, l load) {
 	var in, dropped int64
 	var names []string
 	for _, c := range u.Counters {
-		switch _, name, _ := strings.Cut(c.Name, "."); {
+		switch name := counterField(c.Name); {
 		case name == "InDatagrams" && strings.HasPrefix(c.Name, "udp"):
 			in += c.Delta
 		case name == "RcvbufErrors", name == "rx_dropped", c.Name == "softnet.dropped":

@@ -161,8 +161,7 @@ func ownLosses(f *finding, e *Evidence) {
 	var lost []string
 	var most int64
 	for _, c := range e.Own.Counters {
-		_, name, _ := strings.Cut(c.Name, ".")
-		switch name {
+		switch counterField(c.Name) {
 		case "SndbufErrors", "tx_dropped", "tx_errors", "OutDiscards", "drop", "insert_failed":
 		default:
 			continue
@@ -182,6 +181,9 @@ func ownLosses(f *finding, e *Evidence) {
 	}
 	f.decide(at, "this host's counters of losses moved: %s", strings.Join(lost, ", "))
 }
+
+// counterField is what a counter counts: its name without the protocol or interface, which may have points of its own, such as eth0.100.
+func counterField(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
 func ownRooms(f *finding, use *stats.HostUse) {
 	var text []string

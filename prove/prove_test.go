@@ -206,10 +206,15 @@ func TestControls(tt *testing.T) {
 		{"stolen time", 1, func(e *Evidence) { e.Own = host(0, 0.3); e.Own.Cores[1].Steal = 0.1 }, u, "the hypervisor took 10.00 %"},
 		{"cores that could not be read", 1, func(e *Evidence) { e.Own = nil }, u, "were not read twice"},
 		{"a table of connections nearly full", 1, func(e *Evidence) { e.Own.Rooms = []stats.RoomUsed{{Name: "entries", Used: 95, Limit: 100}} }, u, "entries 95 of 100 (nearly all)"},
+		{"losses of a VLAN, whose name has a point", 1, func(e *Evidence) { counting(e.Own, "eth0.100.tx_dropped", 667) }, g, "eth0.100.tx_dropped 667"},
 		{"few own losses", 1, func(e *Evidence) { counting(e.Own, "udp.SndbufErrors", 1) }, n, "VALID"},
 		{"agent on the generator's own host", 2, func(e *Evidence) { slowTarget(e); e.Target.SharedCores, e.Target.SharedCounters = true, true }, u, "cannot be told"},
 		{"hypervisor takes the target's CPU", 2, func(e *Evidence) { slowTarget(e); e.Target = host(0.5); e.Target.Cores[0].Steal = 0.05 }, t, "the hypervisor takes"},
 		{"neither idle nor full", 2, func(e *Evidence) { slowTarget(e); e.Target = counting(host(0.8), "udp.InDatagrams", 10000) }, u, "neither idle nor full"},
+		{"losses at a VLAN there", 2, func(e *Evidence) {
+			slowTarget(e)
+			e.Target = counting(host(0.1), "udp.InDatagrams", 3330, stats.Counter{Name: "eth0.100.rx_dropped", Delta: 6670})
+		}, t, "eth0.100.rx_dropped 6,670"},
 		{"served by XDP, which UDP does not count", 2, func(e *Evidence) { slowTarget(e); e.Target = counting(host(0.95), "udp.InDatagrams", 3) }, t, "that core is full"},
 		{"a no-op that is not open", 3, func(e *Evidence) { slowTarget(e); e.Noop.Run = run(1000, 1000, 0) }, u, "is UDP to it open?"},
 		{"a no-op that rises a little", 3, func(e *Evidence) { slowTarget(e); e.Noop.Run = run(1000, 1000, 450) }, u, "it says nothing"},
