@@ -254,13 +254,7 @@ func (r *run) result(started time.Time) (*stats.Result, error) {
 		}
 		l.result.Flows, l.result.Sent, l.result.GuardNS = len(l.flows), w.accepted, w.guard
 		l.result.LagP99NS = r.total.workerLag[i].Quantile(0.99)
-		if ran := max(w.lastSent, r.end()) - r.start; ran > 0 {
-			waited := w.waited
-			if r.crowd == nil && w.ended == 0 && w.lastSent > 0 { // nothing is due after the last slot: the rest of the plan's time is a wait too
-				waited += max(r.end()-w.lastSent, 0)
-			}
-			l.result.Duty = min(dutyOf(waited, ran)+w.kernelDuty, 1)
-		}
+		l.result.Duty = min(dutyAtEnd(r.start, r.end(), w.lastSent, w.waited, r.crowd == nil && w.ended == 0)+w.kernelDuty, 1)
 		res.Workers = append(res.Workers, l.result)
 		if err == nil && w.err != nil {
 			err = fmt.Errorf("worker %d: %w", i, w.err)
@@ -301,6 +295,15 @@ func dutyOf(waited, ran int64) float64 {
 		return 0
 	}
 	return min(max(1-float64(waited)/float64(ran), 0), 1)
+}
+
+// dutyAtEnd is dutyOf until the plan's end, or a worker's last packet behind that. whole says that the worker went through its share: nothing is due
+// after the last slot then, and the rest of the plan's time is a wait too.
+func dutyAtEnd(start, end, lastSent, waited int64, whole bool) float64 {
+	if whole && lastSent > 0 {
+		waited += max(end-lastSent, 0)
+	}
+	return dutyOf(waited, max(lastSent, end)-start)
 }
 
 // target is the mean planned rate over the measured part, in packets per second; 0 without a plan.

@@ -547,7 +547,7 @@ func (r *offloading) result() (*stats.Result, error) {
 		last = max(last, w.books.LastSent)
 		w.result.Flows, w.result.Sent, w.result.GuardNS = len(w.config.Flows), w.books.Sent, w.books.Guard
 		w.result.LagP99NS = w.lag.Quantile(0.99)
-		w.result.Duty = dutyOf(w.books.Waited, max(w.books.LastSent, end)-r.start)
+		w.result.Duty = dutyAtEnd(r.start, end, w.books.LastSent, w.books.Waited, w.books.Ended == 0)
 		res.Workers = append(res.Workers, w.result)
 		if w.books.Aborted != 0 {
 			res.Interrupted = fmt.Sprintf("catch-up abort: worker %d was %v late", i, time.Duration(w.books.Aborted))

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"math"
 	"net/netip"
 	"strings"
 	"sync"
@@ -195,6 +196,37 @@ func TestOffloadLedger(t *testing.T) {
 				t.Errorf("closed %d and %d times", f.closed, replies.closed)
 			}
 		})
+	}
+}
+
+// TestOffloadDuty: a worker that has sent all of its share waits for the rest of the plan's time; one that was cut short did not.
+func TestOffloadDuty(t *testing.T) {
+	for _, c := range []struct {
+		name string // what the case is for
+		book func(start, deadline int64) backend.OffloadBooks
+		want float64
+	}{
+		{"one packet in a second", func(start, _ int64) backend.OffloadBooks {
+			return backend.OffloadBooks{Next: 1, Sent: 1, LastSent: start + 1000}
+		}, 1e-6},
+		{"busy until it was cut short at half time", func(start, _ int64) backend.OffloadBooks {
+			return backend.OffloadBooks{Next: 1, Sent: 1, LastSent: start + 1000, Ended: start + 500_000_000}
+		}, 1},
+		{"waiting for the most part until it was cut short", func(start, _ int64) backend.OffloadBooks {
+			return backend.OffloadBooks{Next: 1, Sent: 1, LastSent: start + 1000, Waited: 400_000_000, Ended: start + 500_000_000}
+		}, 0.2},
+	} {
+		f := &fakeOffload{books: c.book, stop: make(chan struct{}), begun: make(chan struct{})}
+		res, err := RunOffload(context.Background(), offloadConfig(t, 1, time.Second),
+			func([]backend.OffloadConfig, *backend.ReceiverConfig) ([]backend.Offload, backend.OffloadReceiver, error) {
+				return []backend.Offload{f}, nil, nil
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Workers[0].Duty; math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: duty %v, want %v", c.name, got, c.want)
+		}
 	}
 }
 
