@@ -552,12 +552,12 @@ func (r *run) drain(ctx context.Context) {
 }
 
 // drainTime is how long to wait for replies when the largest round trip so far was rtt ns.
-func (r *run) drainTime(rtt int64) time.Duration {
-	if r.Drain > 0 {
-		return r.Drain
+func (c *Config) drainTime(rtt int64) time.Duration {
+	if c.Drain > 0 {
+		return c.Drain
 	}
 	if rtt == 0 {
-		return r.Timeout
+		return c.Timeout
 	}
-	return min(max(3*time.Duration(rtt), 100*time.Millisecond), max(r.Timeout, 100*time.Millisecond))
+	return min(max(3*time.Duration(rtt), 100*time.Millisecond), max(c.Timeout, 100*time.Millisecond))
 }

@@ -362,8 +362,7 @@ func (r *offloading) drain(ctx context.Context) error {
 			sent += r.workers[i].books.Sent
 			longest = max(longest, b.Longest)
 		}
-		limit := (&run{Config: r.Config}).drainTime(int64(longest))
-		if answered >= sent || r.Clock.Now()-begun >= int64(limit) || ctx.Err() != nil && r.stopped == 0 {
+		if answered >= sent || r.Clock.Now()-begun >= int64(r.drainTime(int64(longest))) || ctx.Err() != nil && r.stopped == 0 {
 			return nil
 		}
 		time.Sleep(time.Millisecond)
