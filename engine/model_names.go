@@ -24,7 +24,6 @@ const namesMost = 1 << 20
 
 // names is what one receiving thread collects.
 type names struct {
-	first                                      uint64 // the first measured slot: names count from it
 	Late, Duplicate, Reordered, Lost, InFlight []uint64
 	unnamed                                    uint64
 }

@@ -41,7 +41,7 @@ func (r *run) prepareReceiver(rc *receiver, cursor pace.Cursor, warmed uint64) {
 		rc.expiry.next = 1<<63 - 1
 	}
 	if r.Names != nil {
-		rc.names = &names{first: warmed}
+		rc.names = &names{}
 	}
 	if r.Correct > 0 {
 		rc.expected, rc.estimate = int64(r.Correct), &stats.Hist{}

@@ -30,7 +30,6 @@ type socketReplies struct {
 type socketReplier struct {
 	receiver
 	snd   backend.Sender // holds the sockets; nothing is sent
-	first uint64
 	books backend.ReceiverBooks
 }
 
@@ -77,13 +76,13 @@ func (r *offloading) replier(i int, snd backend.Sender, rcv backend.Receiver, fl
 	if flows <= math.MaxUint16 {
 		stride = uint64(flows)
 	}
-	p := &socketReplier{snd: snd, first: w.config.First, receiver: receiver{
+	p := &socketReplier{snd: snd, receiver: receiver{
 		clk: r.Clock, rcv: rcv, src: r.Source(i), rec: &stats.Double[stats.ReceiveInterval]{}, timeout: int64(r.Timeout), interval: int64(r.slice),
 		win: newWindow(w.config.First, min(limit-w.config.First, windowSlots), flows, stride), limit: limit,
 	}}
 	p.expiry.next, p.looks.next = math.MaxInt64, math.MaxInt64
 	if r.Names != nil {
-		p.names = &names{first: w.config.First}
+		p.names = &names{}
 	}
 	return p
 }
