@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -71,22 +67,15 @@ func describe(v any, path string, out map[string]bool) {
 // A report is drawn from the file as well as from the run itself.
 func TestJSONReadsBack(t *testing.T) {
 	r := roundsRun()
-	path := filepath.Join(t.TempDir(), "r.json")
 	var b bytes.Buffer
 	if err := JSON(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	got, err := Load(path, path)
+	got, err := stats.ReadResult(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 2 {
-		t.Fatalf("%d results", len(got))
-	}
-	if diff := cmp.Diff(text(t, r, Options{}), text(t, got[1], Options{})); diff != "" {
+	if diff := cmp.Diff(text(t, r, Options{}), text(t, got, Options{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -100,47 +89,6 @@ func TestJSONRefusesNotFinite(t *testing.T) {
 		if err := JSON(&b, r); err == nil || b.Len() != 0 {
 			t.Errorf("%v: err %v, %d bytes written", v, err, b.Len())
 		}
-	}
-}
-
-func TestLoadErrorsNameTheFile(t *testing.T) {
-	var b bytes.Buffer
-	if err := JSON(&b, echoRun()); err != nil {
-		t.Fatal(err)
-	}
-	good := filepath.Join(t.TempDir(), "good.json")
-	if err := os.WriteFile(good, b.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		why, content, want string
-		is                 error
-	}{
-		{"a file that is not there", "", "x.json", fs.ErrNotExist},
-		{"cut short", b.String()[:b.Len()/2], "cut short", io.ErrUnexpectedEOF},
-		{"a ladder", `{"schema":"blast.ladder/1","steps":[]}`, `schema "blast.ladder/1", want "blast.result/1"`, nil},
-	} {
-		path := filepath.Join(t.TempDir(), "x.json")
-		if c.content != "" {
-			if err := os.WriteFile(path, []byte(c.content), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_, err := Load(good, path)
-		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.want) || c.is != nil && !errors.Is(err, c.is) {
-			t.Errorf("%s: %v", c.why, err)
-		}
-	}
-}
-
-func TestRunsGroupsShards(t *testing.T) {
-	a0, a1, b, c := echoRun(), echoRun(), echoRun(), echoRun()
-	a0.Shards, a1.Shards, a1.Shard = 2, 2, 1
-	b.RunID = "other"
-	c.RunID = "other" // a whole run is never a shard, whatever its id
-	got := Runs([]*stats.Result{a0, b, a1, c})
-	if len(got) != 3 || !slices.Equal(got[0], []*stats.Result{a0, a1}) || !slices.Equal(got[1], []*stats.Result{b}) || !slices.Equal(got[2], []*stats.Result{c}) {
-		t.Errorf("%d groups: %v", len(got), got)
 	}
 }
 

@@ -1,7 +1,7 @@
-// Package report shows a Result: as text for people, as JSON, as CSV, as HdrHistogram log and percentile distribution for
-// other tools, and two results side by side.
+// Package report shows a Result, a ladder or a proof: as text and as an HTML page for people, as JSON, as CSV, as HdrHistogram log and
+// percentile distribution for other tools, and two results side by side.
 //
-// Everything here is a pure function of the Result and a writer; time and host are the Result's own. Nothing is judged here:
+// Everything here is a pure function of what is shown and a writer; time and host are those of the run. Nothing is judged here:
 // package verdict does that before. It needs no privilege and no kernel.
 package report
 

@@ -34,13 +34,18 @@ func reportCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			l, err := loadAlone(args, "ladder", stats.LadderSchema, func(b []byte) (*stats.Ladder, error) { return stats.ReadLadder(bytes.NewReader(b)) })
+			files, err := readFiles(args)
+			if err != nil {
+				return usage(err)
+			}
+			alone := len(files) == 1 && !merge && !compare
+			l, err := readAlone(files, alone, "ladder", stats.LadderSchema, func(b []byte) (*stats.Ladder, error) { return stats.ReadLadder(bytes.NewReader(b)) })
 			if err != nil {
 				return usage(err)
 			} else if l != nil {
 				return reportLadder(l, format, out)
 			}
-			proof, err := loadAlone(args, "proof", stats.ProveSchema, stats.ReadProve)
+			proof, err := readAlone(files, alone, "proof", stats.ProveSchema, stats.ReadProve)
 			if err != nil {
 				return usage(err)
 			} else if proof != nil {
@@ -49,7 +54,7 @@ func reportCommand() *cobra.Command {
 			if err := checkFormat(format); err != nil {
 				return usage(err)
 			}
-			results, err := report.Load(args...)
+			results, err := readResults(files)
 			if err != nil {
 				return usage(err)
 			}
@@ -81,27 +86,53 @@ func reportCommand() *cobra.Command {
 	return cmd
 }
 
-// loadAlone reads what a file of schema holds, which is shown alone; nil where none of the files is one, and whoever reads them then says
-// what is wrong with them.
-func loadAlone[T any](paths []string, what, schema string, read func([]byte) (*T, error)) (*T, error) {
+// resultFile is a file as it was read, once: a pipe has no second time.
+type resultFile struct {
+	path string
+	text []byte
+}
+
+func readFiles(paths []string) ([]resultFile, error) {
+	var files []resultFile
 	for _, path := range paths {
-		b, err := os.ReadFile(path)
+		text, err := os.ReadFile(path)
 		if err != nil {
-			return nil, nil
+			return nil, err
 		}
-		if found, err := stats.SchemaOf(b); err != nil || found != schema {
+		files = append(files, resultFile{path, text})
+	}
+	return files, nil
+}
+
+// readAlone reads what a file of schema holds, which is shown alone; nil where none of the files is one, and whoever reads them then says
+// what is wrong with them.
+func readAlone[T any](files []resultFile, alone bool, what, schema string, read func([]byte) (*T, error)) (*T, error) {
+	for _, f := range files {
+		if found, err := stats.SchemaOf(f.text); err != nil || found != schema {
 			continue
 		}
-		if len(paths) > 1 {
-			return nil, fmt.Errorf("%s: is a %s, which is shown alone (schema %s): blast report %s", path, what, schema, path)
+		if !alone {
+			return nil, fmt.Errorf("%s: is a %s, which is shown alone (schema %s): blast report %s", f.path, what, schema, f.path)
 		}
-		v, err := read(b)
+		v, err := read(f.text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, fmt.Errorf("%s: %w", f.path, err)
 		}
 		return v, nil
 	}
 	return nil, nil
+}
+
+func readResults(files []resultFile) ([]*stats.Result, error) {
+	var results []*stats.Result
+	for _, f := range files {
+		r, err := stats.ReadResult(bytes.NewReader(f.text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.path, err)
+		}
+		results = append(results, r)
+	}
+	return results, nil
 }
 
 // reportComparison shows two results side by side. There is no JSON of that.
