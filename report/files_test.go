@@ -98,7 +98,7 @@ func TestCSVGolden(t *testing.T) {
 		write func(io.Writer) error
 	}{
 		{"timeline.csv", func(w io.Writer) error { return CSV(w, echoRun()) }},
-		{"summary.csv", func(w io.Writer) error { return CSVSummary(w, echoRun(), invalid(echoRun()), onewayRun()) }},
+		{"ladder.csv", func(w io.Writer) error { return LadderCSV(w, knownLadder()) }},
 	} {
 		var b bytes.Buffer
 		if err := c.write(&b); err != nil {

@@ -93,11 +93,6 @@ func TestLadderGolden(t *testing.T) {
 			golden(t, c.file, b.Bytes())
 		})
 	}
-	var b bytes.Buffer
-	if err := LadderCSV(&b, knownLadder()); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "ladder.csv", b.Bytes())
 }
 
 // TestLadderFile: what is written is read again unchanged, and files that contradict themselves are refused.

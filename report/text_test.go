@@ -226,13 +226,12 @@ func TestVerdictComesFirst(t *testing.T) {
 func TestWritersErrorsAreReturned(t *testing.T) {
 	r := echoRun()
 	for name, write := range map[string]func(io.Writer) error{
-		"Text":       func(w io.Writer) error { return Text(w, r, Options{}) },
-		"JSON":       func(w io.Writer) error { return JSON(w, r) },
-		"CSV":        func(w io.Writer) error { return CSV(w, r) },
-		"CSVSummary": func(w io.Writer) error { return CSVSummary(w, r) },
-		"HDRLog":     func(w io.Writer) error { return HDRLog(w, r) },
-		"HGRM":       func(w io.Writer) error { return HGRM(w, r, &r.Latency) },
-		"Compare":    func(w io.Writer) error { return Compare(w, r, r, Options{}) },
+		"Text":    func(w io.Writer) error { return Text(w, r, Options{}) },
+		"JSON":    func(w io.Writer) error { return JSON(w, r) },
+		"CSV":     func(w io.Writer) error { return CSV(w, r) },
+		"HDRLog":  func(w io.Writer) error { return HDRLog(w, r) },
+		"HGRM":    func(w io.Writer) error { return HGRM(w, r, &r.Latency) },
+		"Compare": func(w io.Writer) error { return Compare(w, r, r, Options{}) },
 	} {
 		var whole bytes.Buffer
 		if err := write(&whole); err != nil {
