@@ -23,7 +23,7 @@ func HTMLProve(w io.Writer, p *stats.Prove) error {
 	summary := &table{Left: 3, Head: []string{"control", "question", "answer"}}
 	for i := range p.Controls {
 		c := &p.Controls[i]
-		summary.Rows = append(summary.Rows, row{Cells: []string{fmt.Sprintf("%d %s", i+1, ControlTitle(c.Name)), controlQuestion(c.Name), PointsWord(c.Points)}})
+		summary.Rows = append(summary.Rows, row{Cells: []string{fmt.Sprintf("%d %s", i+1, controlTitle(c.Name)), controlQuestion(c.Name), pointsSentence(c.Points)}})
 	}
 	d.add(section{ID: "controls", Title: "What each control says", Parts: []part{{Table: summary}}})
 	overlay, err := controlsPicture(p)
@@ -58,8 +58,8 @@ func controlQuestion(name string) string {
 
 // controlSection is the n-th control: its answer, the evidence, the runs, and what the host did that it rests on.
 func controlSection(n int, c *stats.Control) section {
-	s := section{ID: fmt.Sprintf("control-%d", n), Title: fmt.Sprintf("%d %s", n, ControlTitle(c.Name)), Lead: controlQuestion(c.Name),
-		Parts: []part{{Facts: []fact{{"answer", []string{PointsWord(c.Points)}}}}}}
+	s := section{ID: fmt.Sprintf("control-%d", n), Title: fmt.Sprintf("%d %s", n, controlTitle(c.Name)), Lead: controlQuestion(c.Name),
+		Parts: []part{{Facts: []fact{{"answer", []string{pointsSentence(c.Points)}}}}}}
 	if len(c.Evidence) > 0 {
 		s.Parts[0].Facts = append(s.Parts[0].Facts, fact{"evidence", c.Evidence})
 	}
@@ -121,7 +121,7 @@ func controlsPicture(p *stats.Prove) (*picture, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Name, err)
 		}
-		title := ControlTitle(c.Name)
+		title := controlTitle(c.Name)
 		style, ok := styles[c.Name]
 		if !ok {
 			style = strokeMuted

@@ -54,8 +54,8 @@ func pointsWord(points string) string {
 	return "UNKNOWN"
 }
 
-// ControlTitle is a control's name for people.
-func ControlTitle(name string) string {
+// controlTitle is a control's name for people.
+func controlTitle(name string) string {
 	title, ok := map[string]string{
 		stats.ControlBaseline: "baseline", stats.ControlGenerator: "generator", stats.ControlTarget: "target", stats.ControlNoop: "no-op", stats.ControlTwo: "two generators",
 	}[name]
@@ -65,8 +65,8 @@ func ControlTitle(name string) string {
 	return title
 }
 
-// PointsWord says where a control points, for people.
-func PointsWord(points string) string {
+// pointsSentence says where a control points, for people.
+func pointsSentence(points string) string {
 	word, ok := map[string]string{
 		stats.PointsTarget: "points at the target", stats.PointsGenerator: "points at the generator", stats.PointsNeither: "nothing slow here", stats.PointsUnknown: "in doubt or unknown",
 	}[points]
@@ -77,7 +77,7 @@ func PointsWord(points string) string {
 }
 
 func (p *page) control(n int, c *stats.Control) {
-	p.line(strconv.Itoa(n), "%s: %s", ControlTitle(c.Name), PointsWord(c.Points))
+	p.line(strconv.Itoa(n), "%s: %s", controlTitle(c.Name), pointsSentence(c.Points))
 	for _, text := range c.Evidence {
 		for i, l := range wrap(text, p.width-labelWidth-2) {
 			mark := "- "
@@ -100,7 +100,7 @@ func (p *page) proofRuns(v *stats.Prove) {
 			if r.Ledger.Sent > 0 {
 				share = float64(r.Ledger.Replied+r.Ledger.Late) / float64(r.Ledger.Sent)
 			}
-			rows = append(rows, []string{strconv.Itoa(i+1) + " " + ControlTitle(c.Name), stats.FormatPPS(r.Rate.TargetPPS), stats.FormatPPS(r.Rate.AchievedPPS),
+			rows = append(rows, []string{strconv.Itoa(i+1) + " " + controlTitle(c.Name), stats.FormatPPS(r.Rate.TargetPPS), stats.FormatPPS(r.Rate.AchievedPPS),
 				stats.FormatPPS(r.Rate.RepliedPPS), stats.FormatPercent(share), stats.FormatNS(r.Lag.P999), percentOf(r.Duty()), word(r)})
 		}
 	}
