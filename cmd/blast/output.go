@@ -89,9 +89,10 @@ func (o *output) emit(jsonShown bool, w io.Writer, show, asJSON func(io.Writer) 
 	}
 	o.discard()
 	if !jsonShown {
-		if jsonErr := asJSON(w); jsonErr != nil {
-			return errors.Join(err, jsonErr)
-		}
+		printErr = asJSON(w)
+	}
+	if printErr != nil {
+		return errors.Join(fmt.Errorf("--out %s: %w", o.path, err), printErr)
 	}
 	return fmt.Errorf("--out %s: %w; nothing is lost: the result was printed to standard output as JSON instead", o.path, err)
 }

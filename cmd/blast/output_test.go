@@ -57,6 +57,28 @@ func TestOutputWithoutReport(t *testing.T) {
 	}
 }
 
+// Where neither the file nor standard output takes the result, nobody says that nothing is lost.
+func TestOutputNowhere(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, jsonShown := range []bool{false, true} {
+		out, err := openOutput("/dev/full")
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(w io.Writer) error {
+			_, err := io.WriteString(w, "{}")
+			return err
+		}
+		if err := out.emit(jsonShown, full, write, write); !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "nothing is lost") || strings.Count(err.Error(), "/dev/full") != 3 {
+			t.Errorf("JSON shown %v: %v", jsonShown, err)
+		}
+	}
+}
+
 // TestKernelOutputLost: a place that cannot take the result after all loses nothing. The result is printed, the message says so, and
 // nothing is left behind in its place.
 func TestKernelOutputLost(t *testing.T) {
