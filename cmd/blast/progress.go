@@ -134,7 +134,7 @@ func (p *progressLine) parts(l *stats.Live, paced bool) []string {
 
 // lossSoFar is of the packets whose fate is known.
 func lossSoFar(l *stats.Ledger) string {
-	share := float64(l.Lost) / float64(max(l.Replied+l.Late+l.Lost, 1))
+	share, _ := l.Loss()
 	if l.Lost > 0 && share < 0.0001 {
 		return "lost " + stats.FormatCount(l.Lost)
 	}

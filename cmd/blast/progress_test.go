@@ -124,7 +124,7 @@ func TestProgressTerminal(t *testing.T) {
 // out whole.
 func TestProgressLine(t *testing.T) {
 	l := &stats.Live{Last: stats.Second{T: 2, Planned: 600, Sent: 500, Replied: 250, LagP99NS: 12_000, LatencyP99NS: 340_000}, LastNS: int64(500 * time.Millisecond)}
-	l.Result.Ledger = stats.Ledger{Replied: 70, Late: 5, Lost: 25}
+	l.Result.Ledger = stats.Ledger{Sent: 110, Replied: 70, Late: 5, Lost: 25, InFlight: 10}
 	show := func(width int, paced, echo bool, codes ...string) string {
 		var buf bytes.Buffer
 		p := &progressLine{w: &buf, width: func() int { return width }, length: "10s", echo: echo}
@@ -132,7 +132,7 @@ func TestProgressLine(t *testing.T) {
 		return strings.TrimPrefix(buf.String(), "\r\x1b[K")
 	}
 	behind := *l
-	l.Last.Planned, l.Result.Ledger.Replied = 500, 7_000_000
+	l.Last.Planned, l.Result.Ledger.Sent, l.Result.Ledger.Replied = 500, 7_000_040, 7_000_000
 	on := show(80, true, true)
 	*l = behind
 	for _, c := range []struct {
