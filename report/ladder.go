@@ -116,11 +116,14 @@ func (p *page) curves(l *stats.Ladder) {
 		return
 	}
 	var most float64
-	slow, quick := int64(0), int64(math.MaxInt64)
+	slow, quick := steps[0], steps[0]
 	for _, s := range steps {
 		most = max(most, s.shown())
-		if v := s.Result.Latency.P99; v > 0 {
-			slow, quick = max(slow, v), min(quick, v)
+		if s.p99() > slow.p99() {
+			slow = s
+		}
+		if s.p99() > 0 && (s.p99() < quick.p99() || quick.p99() == 0) {
+			quick = s
 		}
 	}
 	echo := steps[0].Result.Config.Mode != stats.ModeOneway
@@ -131,19 +134,24 @@ func (p *page) curves(l *stats.Ladder) {
 	rows := [][]string{head}
 	for _, s := range steps {
 		tail := ""
-		if v := s.Result.Latency.P99; echo && v > 0 {
-			tail = gauge(tailShare(float64(v), float64(quick), float64(slow)))
+		if echo && s.p99() > 0 {
+			tail = gauge(tailShare(float64(s.p99()), float64(quick.p99()), float64(slow.p99())))
 		}
 		full := gauge(min(s.Water, 1))
 		if s.Water > 1 {
 			full += "+"
 		}
-		rows = append(rows, []string{stats.FormatPPS(s.AskedPPS), gauge(s.shown() / max(most, 1e-9)), tail, full})
+		row := []string{stats.FormatPPS(s.AskedPPS), gauge(s.shown() / max(most, 1e-9)), tail, full}
+		if s.Outcome == stats.OutcomeVoid {
+			row = append(row, OutcomeWord(s.Outcome))
+		}
+		rows = append(rows, row)
 	}
 	p.bars(rows)
 	scale := fmt.Sprintf("full bars: %s", stats.FormatPPS(most))
-	if echo && slow > 0 {
-		scale += fmt.Sprintf(", p99 %s (each mark less is a step of a log scale down to %s)", stats.FormatNS(slow), stats.FormatNS(quick))
+	if echo && slow.p99() > 0 {
+		scale += fmt.Sprintf(", p99 %s%s (each mark less is a step of a log scale down to %s%s)", stats.FormatNS(slow.p99()), invalidLatency(&slow.Result, "latency"),
+			stats.FormatNS(quick.p99()), invalidLatency(&quick.Result, "latency"))
 	}
 	p.line("", "%s, and the generator's own limit (+: beyond it)", scale)
 	p.blank()
@@ -159,6 +167,8 @@ func (s shownStep) shown() float64 {
 	}
 	return s.ThroughputPPS
 }
+
+func (s shownStep) p99() int64 { return s.Result.Latency.P99 }
 
 // byRate are the steps in order of rate, one for each.
 func byRate(l *stats.Ladder) []shownStep {

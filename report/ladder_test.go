@@ -95,6 +95,29 @@ func TestLadderGolden(t *testing.T) {
 	}
 }
 
+// A void step in the curves says so, and so does a scale that ends at one.
+func TestCurvesMarkVoidSteps(t *testing.T) {
+	l := changed(func(l *stats.Ladder) {
+		void := l.Steps[0]
+		void.AskedPPS, void.Result.Latency = 12800, histOf(12800, 5e6, 3e9)
+		l.Steps = append(l.Steps, void)
+	})
+	var b bytes.Buffer
+	if err := Ladder(&b, l, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	_, curves, _ := strings.Cut(b.String(), "(log)")
+	page := strings.Join(strings.Fields(curves), " ")
+	for _, want := range []string{"12.8 kpps ########## #################### #################### + void, INVALID full bars", "p99 2.97 s INVALID (each", "down to 5.40 ms)"} {
+		if !strings.Contains(strings.ReplaceAll(page, "#+", "# +"), want) {
+			t.Errorf("%q is missing in:\n%s", want, curves)
+		}
+	}
+	if n := strings.Count(curves, "void, INVALID"); n != 1 {
+		t.Errorf("%d steps are marked void, want 1:\n%s", n, curves)
+	}
+}
+
 // TestLadderFile: what is written is read again unchanged, and files that contradict themselves are refused.
 func TestLadderFile(t *testing.T) {
 	l := knownLadder()
