@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -92,6 +93,27 @@ func TestLadderGolden(t *testing.T) {
 			}
 			golden(t, c.file, b.Bytes())
 		})
+	}
+}
+
+// The longest figures of a ladder fit the columns that Options names.
+func TestLadderFitsItsColumns(t *testing.T) {
+	l := changed(func(l *stats.Ladder) {
+		for len(l.Steps) < 99 {
+			l.Steps = append(l.Steps, l.Steps[6]) // "bisect, again"
+		}
+		last := &l.Steps[98]
+		last.AskedPPS, last.ThroughputPPS, last.Water, last.WaterOf, last.Outcome = 99.9e6, 99.9e6, 99, "ceiling", stats.OutcomeVoid
+		last.Result.Rate.AchievedPPS, last.Result.Ledger = 99.9e6, stats.Ledger{Planned: 9, Sent: 9, Lost: 9, LostUnknown: 9}
+	})
+	var b bytes.Buffer
+	if err := Ladder(&b, l, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 120 {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }
 

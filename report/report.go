@@ -15,7 +15,8 @@ import (
 
 // Options shape a text report. The zero value is 100 columns without colour.
 type Options struct {
-	// Width is the number of columns that sentences are wrapped to, at least 60; 0 means 100. Tables take up to 100.
+	// Width is the number of columns that sentences are wrapped to, at least 60; 0 means 100. Tables take up to 100, the steps of a ladder
+	// up to 120.
 	Width int
 	// Color marks the verdict with ANSI colours.
 	Color bool
