@@ -173,8 +173,8 @@ func definitionFacts(r *stats.Result) []fact {
 	if p := r.Precision; p != nil && p.Stationary != nil {
 		facts = append(facts, fact{"halves", []string{steadiness(p.Stationary) + ": " + p.Stationary.Detail}})
 	}
-	if l := r.Little; l != nil {
-		facts = append(facts, fact{"Little's law", []string{littleSentence(l)}})
+	if r.Little != nil {
+		facts = append(facts, fact{"Little's law", []string{littleSentence(r)}})
 	}
 	return facts
 }

@@ -19,8 +19,8 @@ func segmentSection(r *stats.Result) section {
 	s.Lead = fmt.Sprintf("By %s stamps on one packet in %s: %s complete, %s incomplete.", orNone(g.Stamps), stats.FormatCount(g.Every), stats.FormatCount(g.Complete), stats.FormatCount(g.Incomplete))
 	var facts []fact
 	if g.Complete > 0 {
-		s.Lead += " The parts of a packet follow one another without a gap, so their means add up to the mean latency of the sampled packets, " + stats.FormatNS(int64(g.Latency.Mean)) + "."
-		s.Parts = append(pictures(segmentPicture(g)), part{Table: segmentTable(r)})
+		s.Lead += " The parts of a packet follow one another without a gap, so their means add up to the mean latency of the sampled packets, " + stats.FormatNS(int64(g.Latency.Mean)) + invalidWord(r) + "."
+		s.Parts = append(pictures(segmentPicture(r)), part{Table: segmentTable(r)})
 		facts = []fact{{"clocks", segmentClocks(g)}, {"residual", []string{"latency and the sum of its parts are at most " + stats.FormatNS(g.ResidualNS) + " apart"}}}
 	}
 	if len(g.Notes) > 0 {
@@ -67,9 +67,10 @@ func segmentClocks(g *stats.Segments) []string {
 
 // segmentPicture is a bar for each part, beginning where the one before ended: the stacked bar of the mean packet, unrolled, so that small
 // parts can be seen and named.
-func segmentPicture(g *stats.Segments) *picture {
-	p := &picture{id: "segments-mean", title: "The mean packet, from planned to received", desc: "Mean time of each part in order: ",
-		keys: []key{{Name: "generator, sending", Ink: inkSend, Shape: "box"}, {Name: "network and target", Ink: inkTarget, Shape: "box"},
+func segmentPicture(r *stats.Result) *picture {
+	g := r.Segments
+	p := &picture{id: "segments-mean", title: "The mean packet, from planned to received", desc: "Mean time of each part in order" + invalidWord(r) + ": ",
+		keys: []key{{Name: "generator, sending", Ink: inkSend, Shape: "box"}, {Name: "network and target" + invalidWord(r), Ink: inkTarget, Shape: "box"},
 			{Name: "generator, receiving", Ink: inkTake, Shape: "box"}}}
 	var names []plot.Tick
 	total := 0.0

@@ -28,19 +28,19 @@ func waits(c *stats.Config) bool { return c.Model == stats.ModelBlocking || c.Ma
 
 // little is Little's law: what was in flight against rate x mean latency.
 func (p *page) little(r *stats.Result) {
-	l := r.Little
-	if l == nil {
+	if r.Little == nil {
 		return
 	}
-	p.line("Little", "%s", littleSentence(l))
+	p.line("Little", "%s", littleSentence(r))
 }
 
-func littleSentence(l *stats.Little) string {
+func littleSentence(r *stats.Result) string {
+	l := r.Little
 	if l.Unchecked != "" {
 		return "in flight = rate x mean latency was not checked: " + l.Unchecked
 	}
-	return fmt.Sprintf("in flight on average %.4g (%s), rate x mean latency %s x %s = %.4g: %s", l.InFlight, counted(l.Samples, "look"),
-		stats.FormatPPS(l.RatePPS), stats.FormatNS(l.LatencyNS), l.Product(), littleSays(l))
+	return fmt.Sprintf("in flight on average %.4g (%s), rate x mean latency %s x %s%s = %.4g: %s", l.InFlight, counted(l.Samples, "look"),
+		stats.FormatPPS(l.RatePPS), stats.FormatNS(l.LatencyNS), invalidWord(r), l.Product(), littleSays(l))
 }
 
 func littleSays(l *stats.Little) string {
