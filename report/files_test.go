@@ -138,6 +138,17 @@ func TestBrokenHistogramIsAnError(t *testing.T) {
 	if err := HGRM(io.Discard, r, &r.Lag); err == nil {
 		t.Error("HGRM took a broken histogram")
 	}
+	if err := HTML(io.Discard, r); err == nil || !strings.Contains(err.Error(), "lag") {
+		t.Errorf("HTML: %v", err)
+	}
+	if err := HTMLCompare(io.Discard, echoRun(), r); err == nil || !strings.Contains(err.Error(), "B") {
+		t.Errorf("HTMLCompare: %v", err)
+	}
+	v := proveRun()
+	v.Controls[1].Results[0].Latency.HDR = "broken"
+	if err := HTMLProve(io.Discard, v); err == nil || !strings.Contains(err.Error(), stats.ControlGenerator) {
+		t.Errorf("HTMLProve: %v", err)
+	}
 }
 
 func TestCompareGolden(t *testing.T) {

@@ -225,14 +225,24 @@ func TestVerdictComesFirst(t *testing.T) {
 
 // What fails at the writer is told, wherever it fails; the message keeps the cause.
 func TestWritersErrorsAreReturned(t *testing.T) {
-	r := echoRun()
+	r, l, v := echoRun(), knownLadder(), proveRun()
 	for name, write := range map[string]func(io.Writer) error{
-		"Text":    func(w io.Writer) error { return Text(w, r, Options{}) },
-		"JSON":    func(w io.Writer) error { return JSON(w, r) },
-		"CSV":     func(w io.Writer) error { return CSV(w, r) },
-		"HDRLog":  func(w io.Writer) error { return HDRLog(w, r) },
-		"HGRM":    func(w io.Writer) error { return HGRM(w, r, &r.Latency) },
-		"Compare": func(w io.Writer) error { return Compare(w, r, r, Options{}) },
+		"Text":        func(w io.Writer) error { return Text(w, r, Options{}) },
+		"Heart":       func(w io.Writer) error { return Heart(w, r, Options{}) },
+		"JSON":        func(w io.Writer) error { return JSON(w, r) },
+		"CSV":         func(w io.Writer) error { return CSV(w, r) },
+		"HDRLog":      func(w io.Writer) error { return HDRLog(w, r) },
+		"HGRM":        func(w io.Writer) error { return HGRM(w, r, &r.Latency) },
+		"HTML":        func(w io.Writer) error { return HTML(w, r) },
+		"Compare":     func(w io.Writer) error { return Compare(w, r, r, Options{}) },
+		"HTMLCompare": func(w io.Writer) error { return HTMLCompare(w, r, r) },
+		"Ladder":      func(w io.Writer) error { return Ladder(w, l, Options{}) },
+		"LadderJSON":  func(w io.Writer) error { return LadderJSON(w, l) },
+		"LadderCSV":   func(w io.Writer) error { return LadderCSV(w, l) },
+		"HTMLLadder":  func(w io.Writer) error { return HTMLLadder(w, l) },
+		"Prove":       func(w io.Writer) error { return Prove(w, v, Options{}) },
+		"ProveJSON":   func(w io.Writer) error { return ProveJSON(w, v) },
+		"HTMLProve":   func(w io.Writer) error { return HTMLProve(w, v) },
 	} {
 		var whole bytes.Buffer
 		if err := write(&whole); err != nil {
