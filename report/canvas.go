@@ -133,14 +133,10 @@ func (c *canvas) data(path vg.Path) string {
 			b.WriteString("L" + c.point(p.Pos))
 		case vg.ArcComp:
 			c.arc(&b, p)
-		case vg.CurveComp:
-			b.WriteString([]string{"", "Q", "C"}[len(p.Control)])
-			for _, pt := range p.Control {
-				b.WriteString(c.point(pt) + " ")
-			}
-			b.WriteString(c.point(p.Pos))
 		case vg.CloseComp:
 			b.WriteByte('Z')
+		default:
+			panic("report: a figure holds no Bezier curve")
 		}
 	}
 	return b.String()
