@@ -173,7 +173,7 @@ func throughputPicture(l *stats.Ladder) *picture {
 }
 
 func tailPicture(l *stats.Ladder) *picture {
-	p := &picture{id: "tail", title: "Latency", height: 300, desc: "Latency p50 and p99 against the rate asked for."}
+	p := &picture{id: "tail", title: "Latency", height: 300, desc: "Latency p50, p99 and p99.9 against the rate asked for."}
 	quantile := func(v func(*stats.Histogram) int64) func(shownStep) (float64, bool) {
 		return func(s shownStep) (float64, bool) {
 			return float64(v(&s.Result.Latency)), s.Result.Latency.Count > 0
