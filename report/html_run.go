@@ -141,13 +141,8 @@ func distributionSection(r *stats.Result) (section, error) {
 	for _, x := range seriesOf(r) {
 		if x.hist.Count > 0 || x.name == "lag" {
 			bad := x.speaks && !r.Verdict.Valid
-			cells := []string{x.name, stats.FormatCount(x.hist.Count)}
-			for _, v := range []int64{x.hist.P50, x.hist.P90, x.hist.P99, x.hist.P999, x.hist.P9999, x.hist.Max} {
-				cells = append(cells, stats.FormatNS(v))
-			}
-			quantile.Rows = append(quantile.Rows, row{Cells: cells, Invalid: bad})
-			above.Rows = append(above.Rows, row{Invalid: bad, Cells: []string{x.name, stats.FormatCount(x.hist.Over.Ms1), stats.FormatCount(x.hist.Over.Ms10),
-				stats.FormatCount(x.hist.Over.Ms100), stats.FormatCount(x.hist.Over.S1)}})
+			quantile.Rows = append(quantile.Rows, row{Invalid: bad, Cells: append([]string{x.name}, quantileCells(x.hist)...)})
+			above.Rows = append(above.Rows, row{Invalid: bad, Cells: append([]string{x.name}, aboveCells(x.hist)...)})
 		}
 		if x.lost && (x.hist.Count > 0 || x.hist == &r.Latency) {
 			for _, cells := range withLost(r, series{hist: x.hist}) {
@@ -188,13 +183,10 @@ func precisionTable(r *stats.Result) *table {
 		Note: "From the scatter among stretches of the run; worth: the independent samples that would scatter as much."}
 	for i := range r.Precision.Intervals {
 		x := &r.Precision.Intervals[i]
-		high := fineNS(x.HighNS)
 		if x.Open {
-			high = "open"
 			t.Note = "From the scatter among stretches of the run; worth: the independent samples that would scatter as much; open: too few samples lie beyond the quantile to bound it."
 		}
-		t.Rows = append(t.Rows, row{Invalid: invalidLatency(r, x.Of) != "", Cells: []string{x.Of + " " + quantileName(x.Quantile), fineNS(x.ValueNS), fineNS(x.LowNS), high,
-			stats.FormatCount(x.Samples), stats.FormatCount(uint64(max(x.Effective, 0)))}})
+		t.Rows = append(t.Rows, row{Invalid: invalidLatency(r, x.Of) != "", Cells: append([]string{x.Of + " " + quantileName(x.Quantile)}, intervalCells(x)...)})
 	}
 	return t
 }

@@ -107,8 +107,7 @@ func departureSection(r *stats.Result) section {
 	t := &table{Left: 1, Head: append(append([]string{"", "samples"}, quantileNames...), "max")}
 	add := func(name string, h *stats.Histogram) {
 		if h.Count > 0 {
-			t.Rows = append(t.Rows, row{Cells: []string{name, stats.FormatCount(h.Count), stats.FormatNS(h.P50), stats.FormatNS(h.P90), stats.FormatNS(h.P99), stats.FormatNS(h.P999),
-				stats.FormatNS(h.P9999), stats.FormatNS(h.Max)}})
+			t.Rows = append(t.Rows, row{Cells: append([]string{name}, quantileCells(h)...)})
 		}
 	}
 	add("gap between departures", &r.Gap)

@@ -18,12 +18,8 @@ func (p *page) precision(r *stats.Result) {
 	open := false
 	for i := range x.Intervals {
 		v := &x.Intervals[i]
-		high := fineNS(v.HighNS)
-		if v.Open {
-			high, open = "open", true
-		}
-		rows = append(rows, []string{v.Of + " " + quantileName(v.Quantile) + invalidLatency(r, v.Of), fineNS(v.ValueNS), fineNS(v.LowNS), high, stats.FormatCount(v.Samples),
-			stats.FormatCount(uint64(max(v.Effective, 0)))})
+		open = open || v.Open
+		rows = append(rows, append([]string{v.Of + " " + quantileName(v.Quantile) + invalidLatency(r, v.Of)}, intervalCells(v)...))
 	}
 	if len(rows) > 1 {
 		p.table(rows)
@@ -49,6 +45,15 @@ func (p *page) precision(r *stats.Result) {
 		p.line(steadiness(s), "%s", s.Detail)
 	}
 	p.blank()
+}
+
+// intervalCells are the value, its bounds, and the samples that they rest on.
+func intervalCells(v *stats.Interval) []string {
+	high := fineNS(v.HighNS)
+	if v.Open {
+		high = "open"
+	}
+	return []string{fineNS(v.ValueNS), fineNS(v.LowNS), high, stats.FormatCount(v.Samples), stats.FormatCount(uint64(max(v.Effective, 0)))}
 }
 
 // steadiness says in a word whether the halves of a run were alike.

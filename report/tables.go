@@ -57,13 +57,8 @@ func (p *page) distributions(r *stats.Result) {
 	for _, s := range seriesOf(r) {
 		h := s.hist
 		if h.Count > 0 || s.name == "lag" {
-			row := []string{s.marked(r), stats.FormatCount(h.Count)}
-			for _, v := range []int64{h.P50, h.P90, h.P99, h.P999, h.P9999, h.Max} {
-				row = append(row, stats.FormatNS(v))
-			}
-			rows = append(rows, row)
-			above = append(above, []string{s.marked(r), stats.FormatCount(h.Over.Ms1), stats.FormatCount(h.Over.Ms10),
-				stats.FormatCount(h.Over.Ms100), stats.FormatCount(h.Over.S1)})
+			rows = append(rows, append([]string{s.marked(r)}, quantileCells(h)...))
+			above = append(above, append([]string{s.marked(r)}, aboveCells(h)...))
 		}
 		if s.lost && (h.Count > 0 || s.hist == &r.Latency) {
 			rows = append(rows, withLost(r, s)...)
@@ -95,6 +90,20 @@ func withLost(r *stats.Result, s series) [][]string {
 		}
 	}
 	return [][]string{append(row, "lost")}
+}
+
+// quantileCells are the number of samples, their quantiles as quantileNames has them, and the maximum.
+func quantileCells(h *stats.Histogram) []string {
+	cells := []string{stats.FormatCount(h.Count)}
+	for _, v := range []int64{h.P50, h.P90, h.P99, h.P999, h.P9999, h.Max} {
+		cells = append(cells, stats.FormatNS(v))
+	}
+	return cells
+}
+
+// aboveCells are the numbers of samples above 1, 10, 100 ms and 1 s.
+func aboveCells(h *stats.Histogram) []string {
+	return []string{stats.FormatCount(h.Over.Ms1), stats.FormatCount(h.Over.Ms10), stats.FormatCount(h.Over.Ms100), stats.FormatCount(h.Over.S1)}
 }
 
 // tailCells are p50, p99, p99.9 and the maximum; "-" where there is no sample.
