@@ -89,20 +89,20 @@ func (r *offloading) replier(i int, snd backend.Sender, rcv backend.Receiver, fl
 
 // Begin starts the threads.
 func (s *socketReplies) Begin(start int64) error {
-	for i, p := range s.workers {
+	for _, p := range s.workers {
 		p.start, p.nextFlip = start, start+p.interval
-		s.threads.Go(func() { p.live(i, s.cfg.ReceiveCPUs) })
+		s.threads.Go(func() { p.live(s.cfg.ReceiveCPUs) })
 	}
 	return nil
 }
 
 // live is the life of a thread.
-func (p *socketReplier) live(i int, cpus []int) {
+func (p *socketReplier) live(cpus []int) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	if cpus != nil {
 		restore, err := sys.Pin(cpus...)
 		if err != nil {
-			p.err = fmt.Errorf("receiver %d: cpus %v: %w", i, cpus, err)
+			p.err = fmt.Errorf("cpus %v: %w", cpus, err)
 			return
 		}
 		defer restore()
