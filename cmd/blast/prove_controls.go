@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -101,7 +100,7 @@ func (v *prover) run(ctx context.Context) (*stats.Prove, error) {
 	if ctx.Err() != nil {
 		e.Interrupted = "interrupted"
 	}
-	p := &stats.Prove{Schema: stats.ProveSchema, Started: started, RunID: rand.Text(), Command: os.Args, Host: v.plan.host, Targets: v.args, AskedPPS: e.AskedPPS, Interrupted: e.Interrupted}
+	p := &stats.Prove{Schema: stats.ProveSchema, Started: started, RunID: v.plan.runID, Command: os.Args, Host: v.plan.host, Targets: v.args, AskedPPS: e.AskedPPS, Interrupted: e.Interrupted}
 	p.Controls, p.Conclusion = prove.Judge(e)
 	p.Normalize()
 	return p, nil
