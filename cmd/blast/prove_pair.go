@@ -112,7 +112,7 @@ func (v *prover) sharing(usable, half, workers int) string {
 	var parts []string
 	switch {
 	case half < workers:
-		parts = append(parts, fmt.Sprintf("the two shared %d CPUs, fewer than the workers of both: neither had the room of the first run, and a total that stays is weak evidence", usable))
+		parts = append(parts, fmt.Sprintf("the two shared %d CPUs, too few for the %d workers of each on cores of their own: neither had the room of the first run, and a total that stays is weak evidence", usable, workers))
 	case v.flags.cpus == "none":
 		parts = append(parts, fmt.Sprintf("the two shared the %d CPUs, not pinned (--cpus none): less room than the first run had", usable))
 	case half < workers+1:
