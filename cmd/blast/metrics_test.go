@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,6 +92,30 @@ func TestMetricsRounds(t *testing.T) {
 	}
 	if page(t, at) != nil {
 		t.Error("the page is still there")
+	}
+}
+
+// TestMetricsLadder: the steps of a ladder add up as rounds do; its probes are none of them.
+func TestMetricsLadder(t *testing.T) {
+	server := serveUDP(t)
+	at, file := freeTCP(t), filepath.Join(t.TempDir(), "ladder.json")
+	p := start(t, nil, "ladder", server.addr, "--from", "200", "--to", "400", "--step", "500ms", "--max-lag", "1s", "--backend", "net", "--format", "json", "--out", file,
+		"--metrics", at, "--metrics-linger", "1h")
+	if !eventually(t.Context(), 2*time.Minute, func() bool { _, err := os.Stat(file); return err == nil }) {
+		t.Fatal("the ladder does not end")
+	}
+	got := page(t, at)
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	l := p.end().ladder(t)
+	var sent, replied uint64
+	for i := range l.Steps {
+		sent += l.Steps[i].Result.Ledger.Sent
+		replied += l.Steps[i].Result.Ledger.Replied
+	}
+	if sent == 0 || got["blast_rounds_finished"] != float64(len(l.Steps)) || got["blast_sent_packets_total"] != float64(sent) || got["blast_replied_packets_total"] != float64(replied) {
+		t.Errorf("page %v, %d steps with %d sent and %d replied", got, len(l.Steps), sent, replied)
 	}
 }
 
