@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"blast/calib"
+	"blast/ladder"
 	"blast/stats"
 	"blast/verdict"
 )
@@ -41,6 +42,9 @@ func (o outcome) ladder(t *testing.T) *stats.Ladder {
 	want := map[string]int{stats.OutcomeSaturated: exitOK, stats.KneeTop: exitOK, stats.OutcomeSLO: exitSLO, stats.OutcomeVoid: exitInvalid, stats.KneeNone: exitInvalid}[l.Knee.Because]
 	if last := len(l.Steps) - 1; l.Knee.Because == stats.KneeNone && l.Steps[last].Outcome == stats.OutcomeSLO {
 		want = exitSLO
+	}
+	if hasCode(l.Verdict.Reasons, ladder.CodeUnconfirmed) { // whatever it found rests on one step
+		want = exitInvalid
 	}
 	if l.Interrupted == "" && o.code != want || o.code != verdict.ExitCode(l.Verdict) {
 		t.Errorf("blast %s: exit %d, want %d: %s", o.cmd, o.code, want, l.Knee.Detail)
