@@ -169,8 +169,10 @@ func (f *proveFlags) prover(ctx context.Context, cmd *cobra.Command, args []stri
 		return nil, err
 	}
 	v.plan.engine.Interval = fineInterval(f.duration)
-	if v.targets, err = resolve(ctx, args, f.family); err != nil {
-		return nil, err
+	for _, flow := range v.plan.engine.Flows { // as the plan found them: a name may have another address the next time
+		if !slices.Contains(v.targets, flow.Dst) {
+			v.targets = append(v.targets, flow.Dst)
+		}
 	}
 	v.evidence.AskedPPS = v.plan.engine.Schedule.MeanPPS()
 	v.idle = climber{flags: ladderFlags{udpFlags: v.flags.udpFlags, step: f.duration}, base: v.plan, args: args}
