@@ -85,7 +85,7 @@ func (f *proveFlags) registerProof(cmd *cobra.Command) {
 	fl.DurationVar(&f.duration, "duration", proveDuration, "length of the measured part of each run")
 	fl.StringVar(&f.out, "out", "", "write the JSON of the proof, every run a whole result, to this file")
 	fl.StringVar(&f.format, "format", "text", "on standard output: text, json, html (a page for a browser)")
-	fl.BoolVar(&f.dryRun, "dry-run", false, "print the controls and the time they take, send nothing")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "print how long the controls take, and send nothing but the question to --agent or --node-exporter")
 }
 
 func runProve(cmd *cobra.Command, f proveFlags, args []string) error {
