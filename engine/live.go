@@ -176,6 +176,16 @@ func addReplies(l *stats.Ledger, b *backend.ReceiverBooks) {
 	l.SelfLost += b.SelfLost
 }
 
+// addUnreplied adds sent packets without a reply, of which flying may still get one: they have waited for wait ns at least.
+func addUnreplied(l *stats.Ledger, unreplied, flying uint64, wait int64) {
+	if wait = max(wait, 0); flying > 0 && (l.InFlight == 0 || wait < l.InFlightAtLeastNS) {
+		l.InFlightAtLeastNS = wait
+	}
+	l.InFlight += flying
+	l.Lost += unreplied - flying
+	l.LostUnknown += unreplied - flying
+}
+
 // censor settles a ledger in progress, whose Lost holds all slots without a reply whose timeout has passed: those that were not sent
 // are not lost, and what is left of the sent packets is in flight.
 func censor(l *stats.Ledger) {

@@ -498,24 +498,17 @@ func (r *offloading) unreplied(i int, b *backend.ReceiverBooks, l *stats.Ledger)
 	if !r.unpaced {
 		cut = min(w.config.First+w.cursor.DueBy(r.drained-int64(r.Timeout)-r.start), cut)
 	}
+	if err := r.nameUnreplied(i, cut); err != nil {
+		return err
+	}
 	if lost > 0 && cut < w.books.Next {
 		n, err := r.receiver.Unseen(i, cut, w.books.Next, nil)
 		if err != nil {
 			return fmt.Errorf("receiver: %w", err)
 		}
-		flying = min(n, lost)
+		flying = min(n-min(r.names.unsentFrom(i, cut), n), lost)
 	}
-	if err := r.nameUnreplied(i, cut); err != nil {
-		return err
-	}
-	if flying > 0 {
-		if wait := max(r.drained-r.end(), 0); l.InFlight == 0 || wait < l.InFlightAtLeastNS {
-			l.InFlightAtLeastNS = wait
-		}
-	}
-	l.InFlight += flying
-	l.Lost += lost - flying
-	l.LostUnknown += lost - flying
+	addUnreplied(l, lost, flying, r.drained-r.end())
 	return nil
 }
 

@@ -19,8 +19,9 @@ import (
 
 // fakeOffload says that it did what the test wants.
 type fakeOffload struct {
-	books func(start, deadline int64) backend.OffloadBooks
-	fail  error
+	books  func(start, deadline int64) backend.OffloadBooks
+	unsent []uint64
+	fail   error
 
 	mu              sync.Mutex
 	start, deadline int64
@@ -78,8 +79,12 @@ func (f *fakeOffload) Collect(now int64, fn func(*backend.OffloadInterval)) erro
 
 func (f *fakeOffload) Books() (backend.OffloadBooks, error) { return f.books(f.start, f.deadline), nil }
 
-// Unsent names none: the ledger is by number.
-func (f *fakeOffload) Unsent(func(uint64)) (uint64, error) { return 0, nil }
+func (f *fakeOffload) Unsent(fn func(uint64)) (uint64, error) {
+	for _, seq := range f.unsent {
+		fn(seq)
+	}
+	return 0, nil
+}
 
 func (f *fakeOffload) Limits() backend.Limits { return backend.Limits{Batch: 8, Mode: "fake"} }
 
@@ -129,37 +134,44 @@ func TestOffloadLedger(t *testing.T) {
 		books   func(start, deadline int64) backend.OffloadBooks
 		replies *backend.ReceiverBooks
 		unseen  uint64
+		unsent  []uint64 // told, with names
 		want    stats.Ledger
 	}{
-		{"all sent", func(int64, int64) backend.OffloadBooks { return backend.OffloadBooks{Next: slots, Sent: slots} }, nil, 0,
+		{"all sent", func(int64, int64) backend.OffloadBooks { return backend.OffloadBooks{Next: slots, Sent: slots} }, nil, 0, nil,
 			stats.Ledger{Planned: slots, Sent: slots}},
 		{"some dropped, refused and skipped", func(int64, int64) backend.OffloadBooks {
 			b := backend.OffloadBooks{Next: slots, Sent: 900, Dropped: 50, Skipped: 30}
 			b.Refused[backend.CauseDown] = 20
 			return b
-		}, nil, 0, stats.Ledger{Planned: slots, Sent: 900, KernelDropped: 50, Abandoned: 30, Refused: map[string]uint64{"down": 20}}},
+		}, nil, 0, nil, stats.Ledger{Planned: slots, Sent: 900, KernelDropped: 50, Abandoned: 30, Refused: map[string]uint64{"down": 20}}},
 		{"cut short at half time", func(start, _ int64) backend.OffloadBooks {
 			return backend.OffloadBooks{Next: 400, Sent: 400, Ended: start + int64(50*time.Millisecond)}
-		}, nil, 0, stats.Ledger{Planned: 501, Sent: 400, Abandoned: 101}},
+		}, nil, 0, nil, stats.Ledger{Planned: 501, Sent: 400, Abandoned: 101}},
 		{"given up at the deadline", func(_, deadline int64) backend.OffloadBooks {
 			return backend.OffloadBooks{Next: 700, Sent: 700, Ended: deadline}
-		}, nil, 0, stats.Ledger{Planned: slots, Sent: 700, Abandoned: 300}},
+		}, nil, 0, nil, stats.Ledger{Planned: slots, Sent: 700, Abandoned: 300}},
 		{"replies of every kind, the rest in flight", func(int64, int64) backend.OffloadBooks {
 			return backend.OffloadBooks{Next: slots, Sent: slots}
-		}, &backend.ReceiverBooks{Unique: 990, Replied: 980, Late: 10, Duplicate: 3, Reordered: 2, Stray: 1}, 10,
+		}, &backend.ReceiverBooks{Unique: 990, Replied: 980, Late: 10, Duplicate: 3, Reordered: 2, Stray: 1}, 10, nil,
 			stats.Ledger{Planned: slots, Sent: slots, Replied: 980, Late: 10, Duplicate: 3, Reordered: 2, Stray: 1, InFlight: 10}},
 		{"dropped packets are not waited for", func(int64, int64) backend.OffloadBooks {
 			return backend.OffloadBooks{Next: slots, Sent: 995, Dropped: 5}
-		}, &backend.ReceiverBooks{Unique: 995, Replied: 995}, 5,
+		}, &backend.ReceiverBooks{Unique: 995, Replied: 995}, 5, nil,
 			stats.Ledger{Planned: slots, Sent: 995, KernelDropped: 5, Replied: 995}},
 		{"some lost for good", func(int64, int64) backend.OffloadBooks { return backend.OffloadBooks{Next: slots, Sent: slots} },
-			&backend.ReceiverBooks{Unique: 990, Replied: 990}, 4,
+			&backend.ReceiverBooks{Unique: 990, Replied: 990}, 4, nil,
 			stats.Ledger{Planned: slots, Sent: slots, Replied: 990, InFlight: 4, Lost: 6, LostUnknown: 6}},
+		{"dropped packets that are known are not in flight", func(int64, int64) backend.OffloadBooks {
+			return backend.OffloadBooks{Next: slots, Sent: 995, Dropped: 5}
+		}, &backend.ReceiverBooks{Unique: 990, Replied: 990}, 8, []uint64{991, 992, 993, 994, 995},
+			stats.Ledger{Planned: slots, Sent: 995, KernelDropped: 5, Replied: 990, InFlight: 3, Lost: 2, LostUnknown: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := offloadConfig(t, 10_000, 100*time.Millisecond)
-			cfg.Echo = c.replies != nil
-			f := &fakeOffload{books: c.books, stop: make(chan struct{}), begun: make(chan struct{})}
+			if cfg.Echo = c.replies != nil; c.unsent != nil {
+				cfg.Names = &Names{}
+			}
+			f := &fakeOffload{books: c.books, unsent: c.unsent, stop: make(chan struct{}), begun: make(chan struct{})}
 			replies := &fakeReplies{unseen: c.unseen}
 			res, err := RunOffload(context.Background(), cfg, func(cfgs []backend.OffloadConfig, r *backend.ReceiverConfig) ([]backend.Offload, backend.OffloadReceiver, error) {
 				if len(cfgs) != 1 || cfgs[0].Slots != slots || len(cfgs[0].Segments) != 1 || cfgs[0].Segments[0].Quot != 100_000 || (r != nil) != cfg.Echo {

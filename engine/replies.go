@@ -123,12 +123,7 @@ func (r *run) kernelLedger(l *stats.Ledger) {
 			unsent := w.unsent.before(w.nextSeq) - w.unsent.before(cut)
 			flying = min(unseen-min(unsent, unseen), lost)
 		}
-		if wait := max(r.drained-r.end(), 0); flying > 0 && (l.InFlight == 0 || wait < l.InFlightAtLeastNS) {
-			l.InFlightAtLeastNS = wait
-		}
-		l.InFlight += flying
-		l.Lost += lost - flying
-		l.LostUnknown += lost - flying
+		addUnreplied(l, lost, flying, r.drained-r.end())
 	}
 }
 

@@ -51,6 +51,19 @@ func (t *told) wasUnsent(i int) func(seq uint64) bool {
 	}
 }
 
+// unsentFrom counts the slots from seq on of which worker i told that it did not send them.
+func (t *told) unsentFrom(i int, seq uint64) (n uint64) {
+	if t == nil {
+		return 0
+	}
+	for slot := range t.unsent[i] {
+		if slot >= seq {
+			n++
+		}
+	}
+	return n
+}
+
 // read takes what has been told since it was last called.
 func (t *told) read(from backend.OffloadReceiver) error {
 	if t == nil {
