@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"blast/engine"
 	"blast/ladder"
@@ -74,14 +72,7 @@ func (f *ladderFlags) registerLadder(cmd *cobra.Command) {
 	fl.StringVar(&f.to, "to", "max", "highest rate, or max: until something gives")
 	fl.DurationVar(&f.step, "step", 10*time.Second, "length of the measured part of a step")
 	fl.StringVar(&f.resolution, "resolution", "3%", "how near two rates lie, of which one held and one did not, when the search ends")
-	whole := &cobra.Command{}
-	f.register(whole)
-	whole.Flags().SortFlags = false
-	whole.Flags().VisitAll(func(flag *pflag.Flag) {
-		if !slices.Contains(notOfLadders, flag.Name) {
-			fl.AddFlag(flag)
-		}
-	})
+	f.registerBut(fl, notOfLadders)
 	fl.Lookup("warmup").Usage = "send at the step's rate for this long before each step is measured"
 	fl.Lookup("slo").Usage = "objective such as 'p99<5ms', 'loss<0.1%'; repeat. The ladder looks for the rate where one breaks, and exits 4"
 	fl.StringVar(&f.profile, "profile", "const", "how the packets of a step are spread: const or poisson")

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"blast/agent"
 	"blast/pace"
@@ -27,8 +26,9 @@ type proveFlags struct {
 }
 
 // notOfProofs are the flags of blast udp that a proof does not take: models that wait for replies have no rate to reach, and each run is
-// judged by throughput. A page of metrics would add up runs against different targets.
-var notOfProofs = []string{"rounds", "model", "clients", "think", "senders", "max-in-flight", "co-correct", "names", "shard", "run-id", "slo", "align", "metrics", "metrics-linger"}
+// judged by throughput. A page of metrics would add up runs against different targets. The last line are those that a proof has in its own way.
+var notOfProofs = []string{"rounds", "model", "clients", "think", "senders", "max-in-flight", "co-correct", "names", "shard", "run-id", "slo", "align", "metrics", "metrics-linger",
+	"duration", "format", "out", "dry-run"}
 
 // proveDuration is the default length of a run of a proof.
 const proveDuration = 5 * time.Second
@@ -71,14 +71,7 @@ func (f *proveFlags) registerProof(cmd *cobra.Command) {
 	fl.StringVar(&f.agent, "agent", "", "HOST:PORT of blast serve --agent on the target's host: control 3, and a no-op there for control 4")
 	fl.StringVar(&f.exporter, "node-exporter", "", "URL of the page of a node_exporter on the target's host: control 3")
 	fl.StringVar(&f.noop, "noop", "", "HOST:PORT of a no-op server of the same protocol, best on the target's host: control 4; default: the agent's, else one on loopback")
-	whole := &cobra.Command{}
-	f.register(whole)
-	whole.Flags().SortFlags = false
-	whole.Flags().VisitAll(func(flag *pflag.Flag) {
-		if !slices.Contains(notOfProofs, flag.Name) && flag.Name != "duration" && flag.Name != "format" && flag.Name != "out" && flag.Name != "dry-run" {
-			fl.AddFlag(flag)
-		}
-	})
+	f.registerBut(fl, notOfProofs)
 	fl.Lookup("rate").Usage = "packets per second that the target is to answer: 50000, 500k, 1.5M"
 	fl.Lookup("profile").Usage = "how the packets are spread: const or poisson"
 	fl.Lookup("mode").Usage = "echo: a target is known by its answers"

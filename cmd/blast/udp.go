@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"blast/backend/afxdp"
 	"blast/engine"
@@ -129,6 +131,18 @@ func (f *udpFlags) register(cmd *cobra.Command) {
 	f.metricsFlags.register(cmd)
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the plan and the first packet, send nothing")
 	fl.BoolVar(&f.authorized, "authorized", false, "you may load this public address: required for any target that is not private, loopback or link-local")
+}
+
+// registerBut takes the flags of blast udp into another command's, but for some, which keep their defaults.
+func (f *udpFlags) registerBut(fl *pflag.FlagSet, not []string) {
+	whole := &cobra.Command{}
+	f.register(whole)
+	whole.Flags().SortFlags = false
+	whole.Flags().VisitAll(func(flag *pflag.Flag) {
+		if !slices.Contains(not, flag.Name) {
+			fl.AddFlag(flag)
+		}
+	})
 }
 
 func runUDP(ctx context.Context, f udpFlags, args []string) error {
