@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,12 +24,16 @@ type worker struct {
 	layoutIP, mtu int
 	ipv6          bool
 	notes         []string
+	ended         atomic.Bool // Run has returned
 	closed        bool
 }
 
 var _ backend.Offload = (*worker)(nil)
 
-func (w *worker) Run(atMost time.Duration) error { return w.sender.Run(atMost) }
+func (w *worker) Run(atMost time.Duration) error {
+	defer w.ended.Store(true)
+	return w.sender.Run(atMost)
+}
 
 func (w *worker) Ready() (bool, error) { return w.sender.Ready() }
 
@@ -52,17 +57,9 @@ func (w *worker) Books() (backend.OffloadBooks, error) {
 	if err != nil {
 		return backend.OffloadBooks{}, err
 	}
-	flush, err := w.sender.FlushTimes()
-	if err != nil {
-		return backend.OffloadBooks{}, err
-	}
-	gap, off, err := w.sender.Gaps()
-	if err != nil {
-		return backend.OffloadBooks{}, err
-	}
 	b := backend.OffloadBooks{
 		Next: a.Next, Sent: a.Sent, Dropped: a.Dropped, Skipped: a.Skipped, Ended: a.Ended, Aborted: a.Aborted, LastSent: a.LastSent,
-		Waited: a.Waited, Guard: int64(w.sender.IdleNS()) + 1, Gaps: a.Renewals, Bridged: a.Bridged, MaxGap: a.Gap, Flush: bucketsOf(&flush), Gap: bucketsOf(&gap), GapError: bucketsOf(&off),
+		Waited: a.Waited, Guard: int64(w.sender.IdleNS()) + 1, Gaps: a.Renewals, Bridged: a.Bridged, MaxGap: a.Gap,
 	}
 	b.Refused[backend.CauseDown] = a.Gone
 	if a.Failed > 0 {
@@ -76,7 +73,22 @@ func (w *worker) Books() (backend.OffloadBooks, error) {
 		}
 		b.Refused[cause] += a.Failed
 	}
-	return b, nil
+	err = w.histograms(&b)
+	return b, err
+}
+
+// histograms fills in those of the books, which are a megabyte to read, and valid only once Run has returned.
+func (w *worker) histograms(b *backend.OffloadBooks) error {
+	if !w.ended.Load() {
+		return nil
+	}
+	flush, err := w.sender.FlushTimes()
+	if err != nil {
+		return err
+	}
+	gap, off, err := w.sender.Gaps()
+	b.Flush, b.Gap, b.GapError = bucketsOf(&flush), bucketsOf(&gap), bucketsOf(&off)
+	return err
 }
 
 func (w *worker) Unsent(fn func(seq uint64)) (missed uint64, err error) { return w.sender.Unsent(fn) }

@@ -95,14 +95,15 @@ const (
 // writes, but a reader that comes late reads what is in use again; and a virtual CPU can be stopped in the middle of a record, which begun and done
 // tell.
 func steady(m *ebpf.Map, key uint32, tries int) (*sendHistogram, bool, error) {
-	now, before := &sendHistogram{}, &sendHistogram{}
+	now := &sendHistogram{}
 	if err := m.Lookup(key, now); err != nil {
 		return nil, false, err
 	}
-	if now.Begun == 0 && now.Refused == 0 {
-		return &sendHistogram{}, true, nil
+	if now.Begun == 0 && now.Refused == 0 { // as on most CPUs of a large machine
+		*now = sendHistogram{}
+		return now, true, nil
 	}
-	for ; tries > 0; tries-- {
+	for before := new(sendHistogram); tries > 0; tries-- {
 		now, before = before, now
 		if err := m.Lookup(key, now); err != nil {
 			return nil, false, err
