@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safchain/ethtool"
+	"golang.org/x/sys/unix"
 
 	"blast/internal/sys"
 	"blast/internal/testnet"
@@ -56,7 +57,8 @@ func ask(t *testing.T, c *net.UDPConn, to netip.AddrPort, payload []byte) []byte
 	return buf[:n]
 }
 
-// TestKernelXDPEcho: ordinary sockets get back what they sent, of every length, although their packets come without a finished checksum.
+// TestKernelXDPEcho: ordinary sockets get back what they sent, of every length, although their packets come without a finished checksum; also from the
+// program behind the driver, which answers where replies may have to be repeated.
 func TestKernelXDPEcho(t *testing.T) {
 	pair := testnet.NewPair(t, testnet.Config{})
 	// A veth end takes what its peer's program sends only with NAPI, which GRO turns on.
@@ -70,18 +72,22 @@ func TestKernelXDPEcho(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	hardlyEver := Faults{Duplicate: 1e-12}
 	for _, c := range []struct {
 		name   string // what the case is for
 		listen netip.AddrPort
 		from   netip.Addr
 		to     netip.Addr
+		faults Faults
 	}{
-		{"an IPv4 address", netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort), pair.Left.IPv4.Addr(), pair.Right.IPv4.Addr()},
-		{"an IPv6 address", netip.AddrPortFrom(pair.Right.IPv6.Addr(), xdpPort), pair.Left.IPv6.Addr(), pair.Right.IPv6.Addr()},
-		{"the IPv4 wildcard", netip.AddrPortFrom(netip.IPv4Unspecified(), xdpPort), pair.Left.IPv4.Addr(), pair.Right.IPv4.Addr()},
+		{"an IPv4 address", netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort), pair.Left.IPv4.Addr(), pair.Right.IPv4.Addr(), Faults{}},
+		{"an IPv6 address", netip.AddrPortFrom(pair.Right.IPv6.Addr(), xdpPort), pair.Left.IPv6.Addr(), pair.Right.IPv6.Addr(), Faults{}},
+		{"the IPv4 wildcard", netip.AddrPortFrom(netip.IPv4Unspecified(), xdpPort), pair.Left.IPv4.Addr(), pair.Right.IPv4.Addr(), Faults{}},
+		{"behind the driver", netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort), pair.Left.IPv4.Addr(), pair.Right.IPv4.Addr(), hardlyEver},
+		{"behind the driver, IPv6", netip.AddrPortFrom(pair.Right.IPv6.Addr(), xdpPort), pair.Left.IPv6.Addr(), pair.Right.IPv6.Addr(), hardlyEver},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := listenXDP(t, pair, XDPConfig{Mode: Echo, Listen: []netip.AddrPort{c.listen}})
+			s := listenXDP(t, pair, XDPConfig{Mode: Echo, Listen: []netip.AddrPort{c.listen}, Faults: c.faults})
 			conn, to := pair.Left.ListenUDP(netip.AddrPortFrom(c.from, 0)), netip.AddrPortFrom(c.to, xdpPort)
 			var want Counts
 			for _, size := range []int{0, 1, 2, 3, 15, 47, 64, 333, 1400} {
@@ -120,13 +126,17 @@ func TestKernelXDPEcho(t *testing.T) {
 	}
 }
 
-// TestKernelXDPAllow: who is not allowed is counted and gets nothing, other ports pass to their sockets, and a datagram that pretends to
-// come from the server itself is not answered.
+// TestKernelXDPAllow: who is not allowed is counted and gets nothing, and other ports pass to their sockets.
 func TestKernelXDPAllow(t *testing.T) {
+	t.Run("in the driver", func(t *testing.T) { testAllow(t, Faults{}) })
+	t.Run("behind the driver", func(t *testing.T) { testAllow(t, Faults{Duplicate: 1}) })
+}
+
+func testAllow(t *testing.T, faults Faults) {
 	pair := testnet.NewPair(t, testnet.Config{})
 	to := netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort)
 	conn := pair.Left.ListenUDP(netip.AddrPortFrom(pair.Left.IPv4.Addr(), 0))
-	s := listenXDP(t, pair, XDPConfig{Mode: Echo, Listen: []netip.AddrPort{to}, Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	s := listenXDP(t, pair, XDPConfig{Mode: Echo, Listen: []netip.AddrPort{to}, Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Faults: faults})
 	if _, err := conn.WriteToUDPAddrPort([]byte("hello"), to); err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +192,42 @@ func TestKernelXDPNeverReflects(t *testing.T) {
 	}
 	if n, err := conn.Read(make([]byte, 16)); err == nil || denied == 0 {
 		t.Errorf("a reply of %d bytes, %d datagrams were denied", n, denied)
+	}
+}
+
+// TestKernelXDPOwn: a datagram that pretends to come from the server itself is counted as denied and not answered, or two servers would talk for ever.
+func TestKernelXDPOwn(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	own := netip.AddrPortFrom(pair.Right.IPv4.Addr(), xdpPort)
+	s := listenXDP(t, pair, XDPConfig{Mode: Echo, Listen: []netip.AddrPort{own}})
+	fd := packetSocket(t, pair.Left)
+	for i, c := range []struct {
+		from netip.AddrPort
+		want Counts
+	}{
+		{own, Counts{Denied: 1}},
+		{netip.AddrPortFrom(own.Addr(), xdpPort+1), Counts{Denied: 1, Received: 1, Replied: 1, Bytes: 5}}, // allowed: the interface's own prefix
+	} {
+		flow, err := packet.NewFlow(packet.Headers{SrcMAC: mac(pair.Left), DstMAC: mac(pair.Right), Src: c.from, Dst: own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame := make([]byte, max(flow.Layout().Payload+5, packet.MinFrameBytes))
+		copy(flow.Payload(frame), "hello")
+		if err := unix.Send(fd, frame[:flow.Write(frame, 5)], 0); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+			got, err := s.Counts()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Workers = nil; fmt.Sprint(got) == fmt.Sprint(c.want) {
+				break
+			} else if time.Now().After(end) {
+				t.Fatalf("datagram %d from %v: counted\n%v, want\n%v", i, c.from, got, c.want)
+			}
+		}
 	}
 }
 
