@@ -107,7 +107,7 @@ type Buckets struct {
 
 // OffloadBooks is the account of one worker's measured slots. Times are ns of CLOCK_MONOTONIC, 0 = never.
 type OffloadBooks struct {
-	// Next is the number of the slot after the last one dealt with: First + sent + skipped + refused.
+	// Next is the number of the slot after the last one dealt with: First + sent + dropped + skipped + refused.
 	Next uint64
 	// Sent slots were taken by the device; Dropped were taken and dropped by it; Skipped were given up by the policy.
 	Sent, Dropped, Skipped uint64

@@ -27,7 +27,8 @@ type Truth struct {
 	Queue string `json:"queue"`
 	// Denied packets came from peers outside the allow list; they are in no run.
 	Denied uint64 `json:"denied"`
-	// Drops were lost by the kernel before the target saw them: its receive buffer was full. They are in no run either.
+	// Drops were lost by the kernel before the target saw them: its receive buffer was full. They are in no run either. Of a target inside the
+	// kernel, which has no buffer, they are the requests in runs that were touched and that it had no room to name.
 	Drops uint64 `json:"drops"`
 	// Runs are the runs so far, the newest last, at most 16.
 	Runs []RunTruth `json:"runs"`

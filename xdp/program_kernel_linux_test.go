@@ -22,7 +22,7 @@ func TestKernelProgram(t *testing.T) {
 func testProgram(t *testing.T, stamp bool) {
 	p, err := loadProgram(1, stamp)
 	if errors.Is(err, unix.EPERM) {
-		testskip.Skip(t, "xdp", err.Error(), "run as root, or grant CAP_BPF and CAP_NET_ADMIN")
+		testskip.Skip(t, "xdp", err.Error(), "sudo -E go test ./xdp")
 	}
 	if err != nil {
 		t.Fatal(err)
