@@ -544,7 +544,7 @@ func TestKernelMetadata(t *testing.T) {
 		d := open(t, xdp.DeviceConfig{Interface: p.Left.Interface})
 		s, err := d.Open(xdp.SocketConfig{Metadata: true, SoftwareSum: true})
 		if errors.Is(err, errors.ErrUnsupported) {
-			testskip.Skip(t, "xdp", err.Error(), "run kernel 6.8 or newer")
+			testskip.Skip(t, "xdp", err.Error(), "apt-get install -t bookworm-backports linux-image-amd64, and boot it: Linux 6.8 or newer")
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ func nics(t testing.TB) (a, b *net.Interface) {
 	t.Helper()
 	names := strings.Split(os.Getenv(nicPair), ",")
 	if len(names) != 2 {
-		testskip.Skip(t, "vm", "no pair of network cards", "set "+nicPair+"=eth0,eth1 to two cards joined by a cable")
+		testskip.Skip(t, "vm", "no pair of network cards", nicPair+"=eth0,eth1 go test ./xdp, of two cards joined by a cable")
 	}
 	var out [2]*net.Interface
 	for i, name := range names {
