@@ -144,10 +144,7 @@ func bottleneck(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	var codes []string
-	for _, r := range res.Verdict.Reasons {
-		codes = append(codes, r.Code)
-	}
+	codes := stats.Codes(res.Verdict.Reasons)
 	b.that("verdict", word(res.Verdict.Valid)+" "+strings.Join(codes, ", "), "INVALID by rate and lag-trend",
 		!res.Verdict.Valid && slices.Contains(codes, "rate") && slices.Contains(codes, "lag-trend"))
 	// Each sender has one in flight for its service time as measured: Little's law with L = senders.

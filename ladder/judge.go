@@ -39,20 +39,7 @@ func void(r *stats.Result) string {
 		return "nobody has judged it"
 	}
 	short, _, _ := strings.Cut(r.Verdict.Reasons[0].Detail, ";")
-	return strings.Join(codes(r), ", ") + ": " + short
-}
-
-// codes are the distinct codes of the reasons.
-func codes(r *stats.Result) []string {
-	var list []string
-	seen := map[string]bool{}
-	for _, reason := range r.Verdict.Reasons {
-		if !seen[reason.Code] {
-			seen[reason.Code] = true
-			list = append(list, reason.Code)
-		}
-	}
-	return list
+	return strings.Join(stats.Codes(r.Verdict.Reasons), ", ") + ": " + short
 }
 
 // behind says in a phrase how the target did not keep up.

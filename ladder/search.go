@@ -161,7 +161,7 @@ func badOutcome(slo int) string {
 // above the calibrated ceiling is not.
 func patience(r *stats.Result) int {
 	switch {
-	case slices.Contains(codes(r), "ceiling"):
+	case slices.Contains(stats.Codes(r.Verdict.Reasons), "ceiling"):
 		return 1
 	case disturbed(r):
 		return 4
@@ -173,7 +173,7 @@ func patience(r *stats.Result) int {
 
 // outside says that a step is void by nothing but lateness or stolen time, which need not be the generator's own doing.
 func outside(r *stats.Result) bool {
-	list := codes(r)
+	list := stats.Codes(r.Verdict.Reasons)
 	return len(list) > 0 && !slices.ContainsFunc(list, func(code string) bool { return code != "lag" && code != "lag-trend" && code != "steal" })
 }
 
@@ -184,7 +184,7 @@ func disturbed(r *stats.Result) bool {
 		return false
 	}
 	l := &r.Ledger
-	return !slices.ContainsFunc(codes(r), func(code string) bool {
+	return !slices.ContainsFunc(stats.Codes(r.Verdict.Reasons), func(code string) bool {
 		switch code {
 		case "lag", "lag-trend", "steal", "rate":
 			return false

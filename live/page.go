@@ -146,11 +146,7 @@ func (p *Page) Done(res *stats.Result) error {
 	p.round++
 	p.finished, p.rate, p.elapsed = true, res.Rate.TargetPPS, time.Duration(res.Rate.ElapsedNS)
 	p.workers = append(p.workers[:0], res.Workers...)
-	var broken []string
-	for _, r := range res.Verdict.Reasons {
-		broken = append(broken, r.Code)
-	}
-	p.judge(broken)
+	p.judge(stats.Codes(res.Verdict.Reasons))
 	return nil
 }
 

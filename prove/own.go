@@ -17,14 +17,14 @@ func baseline(e *Evidence) stats.Control {
 	case b.Same == nil:
 		f.say("not measured on loopback%s", because(b.Why))
 	case !b.Same.Verdict.Valid && e.Run != nil && e.Run.Verdict.Valid:
-		f.decide(stats.PointsUnknown, "against a no-op on loopback %s was INVALID (%s), against the target it was VALID: loopback has less room here, for the no-op takes CPU from the generator", asked, Codes(b.Same))
+		f.decide(stats.PointsUnknown, "against a no-op on loopback %s was INVALID (%s), against the target it was VALID: loopback has less room here, for the no-op takes CPU from the generator", asked, codes(b.Same))
 	case !b.Same.Verdict.Valid:
-		f.decide(stats.PointsGenerator, "the generator cannot keep %s even against a no-op on loopback: INVALID (%s), %s sent", asked, Codes(b.Same), stats.FormatPPS(b.Same.Rate.AchievedPPS))
+		f.decide(stats.PointsGenerator, "the generator cannot keep %s even against a no-op on loopback: INVALID (%s), %s sent", asked, codes(b.Same), stats.FormatPPS(b.Same.Rate.AchievedPPS))
 	case b.Ample == nil:
 		f.decide(stats.PointsUnknown, "%s was VALID against a no-op on loopback; %d times that was not tried%s", asked, Margin, because(b.Why))
 	case !b.Ample.Verdict.Valid:
 		f.decide(stats.PointsUnknown, "against a no-op on loopback %s was VALID, %s was not (%s; %s sent): the margin is below %d, so the generator is not far from its own ceiling",
-			asked, stats.FormatPPS(Margin*e.AskedPPS), Codes(b.Ample), stats.FormatPPS(b.Ample.Rate.AchievedPPS), Margin)
+			asked, stats.FormatPPS(Margin*e.AskedPPS), codes(b.Ample), stats.FormatPPS(b.Ample.Rate.AchievedPPS), Margin)
 	default:
 		f.decide(stats.PointsNeither, "against a no-op on loopback %s was VALID too: the margin is at least %d (3 to 5 is the rule)", stats.FormatPPS(Margin*e.AskedPPS), Margin)
 	}
@@ -60,16 +60,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Codes are the reasons of a verdict in short: their codes, each once where they stand together.
-func Codes(r *stats.Result) string {
-	var out []string
-	for _, reason := range r.Verdict.Reasons {
-		if len(out) == 0 || out[len(out)-1] != reason.Code {
-			out = append(out, reason.Code)
-		}
-	}
-	return strings.Join(out, ", ")
-}
+// codes are the reasons of a verdict in short.
+func codes(r *stats.Result) string { return strings.Join(stats.Codes(r.Verdict.Reasons), ", ") }
 
 // generator is control 2, with the schedule lag as its hard gate: a verdict of INVALID settles it.
 func generator(e *Evidence) stats.Control {

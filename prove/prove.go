@@ -74,7 +74,7 @@ func conclude(e *Evidence, controls []stats.Control) stats.Conclusion {
 		return stats.Conclusion{Points: stats.PointsNeither, Detail: fmt.Sprintf("%s: the generator kept its plan and the target kept up, so neither is the wall at this rate%s",
 			says, doubts(controls))}
 	case len(g) == 0 && !l.valid:
-		return unknown("%s, but the counts of that run contradict each other (%s)", says, Codes(e.Run))
+		return unknown("%s, but the counts of that run contradict each other (%s)", says, codes(e.Run))
 	case len(g) > 0 && len(t) > 0:
 		return unknown("the evidence conflicts: %s points at the generator (%s), but %s points at the target (%s). %s", title(g[0]), first(g[0]), title(t[0]), first(t[0]), resolve(l))
 	case len(g) == 1 && g[0].Name == stats.ControlTwo && l.valid:

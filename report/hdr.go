@@ -75,7 +75,7 @@ func HGRM(w io.Writer, r *stats.Result, s *stats.Histogram) error {
 	fmt.Fprintf(&b, "#[Max     = %12.6f, Total count    = %12d]\n", float64(hist.Max())/ms, hist.Count())
 	fmt.Fprintf(&b, "#[Buckets = %12d, SubBuckets     = %12d]\n", stats.HistBuckets/1024-1, 2048)
 	if !r.Verdict.Valid {
-		fmt.Fprintf(&b, "#[INVALID: %s]\n", strings.Join(reasonCodes(r.Verdict.Reasons), ", "))
+		fmt.Fprintf(&b, "#[INVALID: %s]\n", strings.Join(stats.Codes(r.Verdict.Reasons), ", "))
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("report: %w", err)

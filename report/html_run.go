@@ -264,7 +264,7 @@ func roundSection(r *stats.Result) section {
 			name += " (median)"
 		}
 		if !x.Verdict.Valid {
-			word, bad = strings.Join(reasonCodes(x.Verdict.Reasons), ", "), true
+			word, bad = strings.Join(stats.Codes(x.Verdict.Reasons), ", "), true
 		}
 		rounds.Rows = append(rounds.Rows, row{Invalid: !x.Verdict.Valid, Cells: []string{name, word, stats.FormatPPS(x.Rate.AchievedPPS), stats.FormatPPS(x.Rate.RepliedPPS),
 			stats.FormatCount(x.Ledger.Lost)}})

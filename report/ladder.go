@@ -260,7 +260,7 @@ func LadderCSV(w io.Writer, l *stats.Ladder) error {
 		lat := &r.Latency
 		rows = append(rows, []string{strconv.Itoa(i + 1), s.Phase, strconv.Itoa(s.Try), s.Outcome, float(s.AskedPPS), float(r.Rate.AchievedPPS), float(s.ThroughputPPS),
 			nanos(lat.P50), nanos(lat.P99), nanos(lat.P999), nanos(lat.Max), count(n.Sent), count(n.Replied), count(n.Late), count(n.Lost), count(n.InFlight),
-			nanos(r.Lag.P999), float(s.Water), s.WaterOf, word(r), strings.Join(reasonCodes(r.Verdict.Reasons), " ")})
+			nanos(r.Lag.P999), float(s.Water), s.WaterOf, word(r), strings.Join(stats.Codes(r.Verdict.Reasons), " ")})
 	}
 	return writeCSV(w, rows)
 }

@@ -64,7 +64,7 @@ func headline(r *stats.Result) string {
 	case !v.Valid && len(v.Reasons) == 0:
 		return "nobody has judged this result"
 	case !v.Valid:
-		return strings.Join(reasonCodes(v.Reasons), ", ") + ": these figures measure the generator, not the target"
+		return strings.Join(stats.Codes(v.Reasons), ", ") + ": these figures measure the generator, not the target"
 	case r.Config.Model == stats.ModelClosed:
 		says = "the generator kept no client waiting: these figures speak about the target under a load that waits for it"
 	case !r.Config.Paced:
@@ -74,17 +74,6 @@ func headline(r *stats.Result) string {
 		says += fmt.Sprintf("; %d of %s not met", missed, plural(len(v.SLOs), "SLO"))
 	}
 	return says
-}
-
-// reasonCodes are the distinct codes in the order of the reasons.
-func reasonCodes(reasons []stats.Reason) []string {
-	var codes []string
-	for _, r := range reasons {
-		if !slices.Contains(codes, r.Code) {
-			codes = append(codes, r.Code)
-		}
-	}
-	return codes
 }
 
 // plan says what was asked, how, and what rates came of it.

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -150,6 +151,17 @@ type Verdict struct {
 type Reason struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
+}
+
+// Codes are the distinct codes in the order of the reasons.
+func Codes(reasons []Reason) []string {
+	var codes []string
+	for _, r := range reasons {
+		if !slices.Contains(codes, r.Code) {
+			codes = append(codes, r.Code)
+		}
+	}
+	return codes
 }
 
 // SLO is one service level objective and whether it held.

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -55,13 +54,7 @@ func (p *udpPlan) brokenSoFar(l *stats.Live) []string {
 	res := l.Result
 	res.Config, res.Backend.Name, res.Backend.GSO = p.config, p.entry.Name, max(p.engine.Backend.GSO, 1)
 	p.calibrated(&res)
-	var codes []string
-	for _, r := range verdict.SoFar(&res, verdict.Limits{}) {
-		if !slices.Contains(codes, r.Code) {
-			codes = append(codes, r.Code)
-		}
-	}
-	return codes
+	return stats.Codes(verdict.SoFar(&res, verdict.Limits{}))
 }
 
 // terminalWidth is the width of a terminal, 80 where it does not tell.

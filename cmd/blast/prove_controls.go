@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -143,7 +144,7 @@ func repeat(ctx context.Context, res *stats.Result, n int) bool {
 	if res.Verdict.Valid || n >= attempts || ctx.Err() != nil || res.Rate.AchievedPPS < hopeless*res.Rate.TargetPPS {
 		return false
 	}
-	fmt.Fprintf(os.Stderr, "    INVALID (%s), once more\n", prove.Codes(res))
+	fmt.Fprintf(os.Stderr, "    INVALID (%s), once more\n", strings.Join(stats.Codes(res.Verdict.Reasons), ", "))
 	return true
 }
 
