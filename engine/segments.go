@@ -11,7 +11,7 @@ import (
 // fillTrace adds to a result what stamps told.
 func (r *run) fillTrace(res *stats.Result) {
 	t := &r.tracing
-	best := t.best()
+	res.Gap = new(stats.Hist).Summary()
 	var asked uint64
 	var clockError int64
 	for i := range r.lanes {
@@ -20,12 +20,16 @@ func (r *run) fillTrace(res *stats.Result) {
 		}
 		clockError = max(clockError, r.lanes[i].limits.ClockErrorNS)
 	}
-	res.Gap = best.gap.Summary()
 	if asked == 0 {
 		return
 	}
+	best := t.best()
+	res.Gap = best.gap.Summary()
 	if r.Echo {
 		res.Segments = t.segments(best, r.StampEvery, asked, clockError)
+		if t.followed < r.Workers {
+			res.Segments.Notes = append(res.Segments.Notes, fmt.Sprintf("packets of %d of %d workers are followed: the others were not granted stamps", t.followed, r.Workers))
+		}
 	}
 	if t.planned && best.gap.Count() > 0 {
 		res.Departures = &stats.Departures{Source: "tx_" + best.source(), Error: best.gapError.Summary(), Test: r.fit(best.gaps)}

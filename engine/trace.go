@@ -44,6 +44,7 @@ type trace struct {
 
 // tracing is the part of a run that follows sampled packets, on Run's goroutine.
 type tracing struct {
+	followed         int                // workers
 	kinds            backend.StampKinds // that packets on their way out have
 	hardwareArrivals bool               // replies have the device's time
 
@@ -51,7 +52,7 @@ type tracing struct {
 	replies, unreceived uint64 // unreceived: without the time at which our kernel took them in
 	planned             bool   // there is a plan to hold gaps against
 
-	tallies []tally // one, or without the device's stamps and with them: at the end it is known whether enough came
+	tallies []tally // one, or without the device's stamps and with them: at the end it is known whether enough came. None where nobody is followed
 }
 
 // tally is what some kinds of stamps tell.
@@ -158,14 +159,24 @@ func (r *run) trace() {
 	}
 }
 
-// beginTrace settles what a complete packet has. The workers are open and wait: once they run, what they were granted is theirs.
+// beginTrace settles what a complete packet has: what all workers have that are followed. The workers are open and wait: once they run, what
+// they were granted is theirs.
 func (r *run) beginTrace() {
 	t := &r.tracing
 	t.planned = !r.workers[0].planless
-	t.kinds, t.hardwareArrivals = r.lanes[0].limits.Stamps, r.lanes[0].limits.HardwareArrivals
-	for i := range r.lanes { // what all of them have
-		t.kinds &= r.lanes[i].limits.Stamps
-		t.hardwareArrivals = t.hardwareArrivals && r.lanes[i].limits.HardwareArrivals
+	for i := range r.lanes {
+		l := &r.lanes[i]
+		if l.trace.send == nil {
+			continue
+		}
+		if t.followed++; t.followed == 1 {
+			t.kinds, t.hardwareArrivals = l.limits.Stamps, l.limits.HardwareArrivals
+		}
+		t.kinds &= l.limits.Stamps
+		t.hardwareArrivals = t.hardwareArrivals && l.limits.HardwareArrivals
+	}
+	if t.followed == 0 {
+		return
 	}
 	_, random := r.Schedule.(*pace.Process)
 	if t.kinds.Has(backend.StampSoftware) && t.kinds.Has(backend.StampHardware) {
@@ -188,7 +199,7 @@ func newTally(kinds backend.StampKinds, random bool) tally {
 	return t
 }
 
-// best is the tally that the figures are of: the device's stamps where at least half of the packets have them.
+// best is the tally, of at least one, that the figures are of: the device's stamps where at least half of the packets have them.
 func (t *tracing) best() *tally {
 	if 2*t.came[backend.StampHardware] >= t.came[backend.StampSoftware] {
 		return &t.tallies[len(t.tallies)-1]

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"blast/backend"
+	"blast/backend/backendtest"
 	"blast/internal/clock"
 	"blast/pace"
 	"blast/packet"
@@ -196,6 +198,53 @@ func TestSegmentsIncomplete(t *testing.T) {
 	if res.Gap.Count != gaps || res.Departures.Error.Count != gaps {
 		t.Errorf("%d gaps, %d errors: want %d", res.Gap.Count, res.Departures.Error.Count, gaps)
 	}
+}
+
+// A worker that was not granted stamps, such as one for which there were no descriptors left, takes nothing from those that were.
+func TestSegmentsOfSomeWorkers(t *testing.T) {
+	b := stampedBench(t, 0)
+	fake, cfg := &backendtest.Fake{OneThread: true, Stamp: func(_ uint64, kind backend.StampKind, at int64) int64 { return at + []int64{toSched, toDriver}[kind] },
+		Reply: func(uint64, int, []byte) []time.Duration { return []time.Duration{100 * time.Microsecond} }}, b.cfg
+	cfg.Clock, cfg.Workers, cfg.Schedule = nil, 3, constant(t, 3000, 500*time.Millisecond)
+	cfg.Open = func(c backend.Config) (backend.Sender, backend.Receiver, error) {
+		c.Stamps = c.Stamps && c.Worker > 0
+		return fake.Open(c)
+	}
+	res := must[*stats.Result](t)(Run(context.Background(), cfg))
+	s := res.Segments
+	if s == nil || s.Stamps != "software" || s.Arrivals != "software" || s.Complete == 0 || len(s.Notes) == 0 || res.Departures == nil {
+		t.Fatalf("segments %+v, departures %v: want those of two workers, by software, and a note", s, res.Departures)
+	}
+	if note := s.Notes[len(s.Notes)-1]; !strings.Contains(note, "2 of 3 workers") {
+		t.Errorf("notes %q: want that two of three are followed", s.Notes)
+	}
+}
+
+// Without stamps there is nothing to tell, and no memory for it.
+func TestNobodyFollowed(t *testing.T) {
+	b := stampedBench(t, 0)
+	b.cfg.StampEvery = 0
+	res := must[*stats.Result](t)(b.go_(t))
+	if res.Segments != nil || res.Departures != nil || res.Gap.Count != 0 || res.Gap.HDR != new(stats.Hist).Summary().HDR || len(b.run.tracing.tallies) != 0 {
+		t.Errorf("segments %v, departures %v, gap %+v, %d tallies: want nothing", res.Segments, res.Departures, res.Gap, len(b.run.tracing.tallies))
+	}
+}
+
+// Two clocks that do not run alike are found out by bounds that no lead fulfils.
+func TestSegmentsClocksApart(t *testing.T) {
+	b := stampedBench(t, otherClock)
+	b.fake.Serve = func(payload []byte) {
+		var st packet.Stamp
+		packet.ParseStamp(payload, 0, &st)
+		received := st.Sent + toDriver + upNS + otherClock + int64(st.Seq)*100 // 2 ms in the end, of a way of 10 us
+		packet.PutServer(payload, received, received+serverNS, 1, 1)
+	}
+	res, parts := b.segments(t)
+	s := res.Segments
+	if s.SameClock || len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "do not run alike") {
+		t.Errorf("same clock %v, notes %q: want a note alone", s.SameClock, s.Notes)
+	}
+	within(t, parts, stats.SegmentWire, replyNS-serverNS-toDriver, replyNS-serverNS-toDriver)
 }
 
 // A path that makes no stamp of a kind, and no receive times, is named.
