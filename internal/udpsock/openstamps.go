@@ -219,24 +219,14 @@ func probeStamps(s *Stamps, cfg *backend.Config) error {
 
 // ask sends an empty packet that asks for stamps.
 func (p pair) ask(s *Stamps) syscall.Errno {
-	request := s.Request(0, probeID)
-	iov := unix.Iovec{}
-	msgs := make([]unix.Mmsghdr, 1)
-	msgs[0].Hdr = unix.Msghdr{Iov: &iov, Control: &request[0]}
-	msgs[0].Hdr.SetIovlen(1)
-	msgs[0].Hdr.SetControllen(len(request))
-	_, errno := sys.Sendmmsg(p.from, msgs)
+	_, errno := sys.Sendmmsg(p.from, oneMessage(&unix.Iovec{}, s.Request(0, probeID)))
 	return errno
 }
 
 // stamped reports whether the oldest packet that has come has a receive time.
 func (p pair) stamped() bool {
 	control := make([]byte, 128)
-	iov := unix.Iovec{}
-	msgs := make([]unix.Mmsghdr, 1)
-	msgs[0].Hdr = unix.Msghdr{Iov: &iov, Control: &control[0]}
-	msgs[0].Hdr.SetIovlen(1)
-	msgs[0].Hdr.SetControllen(len(control))
+	msgs := oneMessage(&unix.Iovec{}, control)
 	n, _ := sys.Recvmmsg(p.to, msgs)
 	if n != 1 {
 		return false

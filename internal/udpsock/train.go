@@ -115,14 +115,19 @@ func probeSegments(segments int) error {
 	sys.PutSegment(control, 1)
 	iov := unix.Iovec{Base: &payload[0]}
 	iov.SetLen(segments)
-	msgs := make([]unix.Mmsghdr, 1)
-	msgs[0].Hdr = unix.Msghdr{Iov: &iov, Control: &control[0]}
-	msgs[0].Hdr.SetIovlen(1)
-	msgs[0].Hdr.SetControllen(len(control))
-	if _, errno := sys.Sendmmsg(sink.from, msgs); errno != 0 {
+	if _, errno := sys.Sendmmsg(sink.from, oneMessage(&iov, control)); errno != 0 {
 		return os.NewSyscallError("sendmmsg", errno)
 	}
 	return nil
+}
+
+// oneMessage is the argument of a call for one message.
+func oneMessage(iov *unix.Iovec, control []byte) []unix.Mmsghdr {
+	msgs := make([]unix.Mmsghdr, 1)
+	msgs[0].Hdr = unix.Msghdr{Iov: iov, Control: &control[0]}
+	msgs[0].Hdr.SetIovlen(1)
+	msgs[0].Hdr.SetControllen(len(control))
+	return msgs
 }
 
 // pair is a socket on loopback and one connected to it.
