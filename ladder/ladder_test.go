@@ -39,6 +39,9 @@ func TestKnees(t *testing.T) {
 		{name: "lossy", why: "a path that loses 3 % at any rate is not a limit", target: simulated{capacity: 50000, lossy: 0.03},
 			because: stats.OutcomeSaturated, pps: 50000, says: "target saturated"},
 		{name: "very lossy", why: "not even when it loses most", target: simulated{lossy: 0.6, full: 30000}, because: stats.OutcomeVoid, pps: 30000},
+		{name: "lossy, and an objective below", why: "what is lost anyway hides an objective that breaks between the first two rates", target: simulated{lossy: 0.05, capacity: 2000, base: 1e6, slo: 1.6e6},
+			because: stats.OutcomeSLO, pps: 750},
+		{name: "lossy, and an objective far below", why: "or one that both of them miss", target: simulated{lossy: 0.05, capacity: 2000, base: 1e6, slo: 1.2e6}, because: stats.OutcomeSLO, pps: 333},
 		{name: "generator", why: "the target has no limit, the generator does", target: simulated{full: 170e3}, because: stats.OutcomeVoid, pps: 170e3, says: "generator full at"},
 		{name: "ceiling", why: "a calibrated ceiling is where to look first", target: simulated{full: 200e3, ceiling: 168e3}, because: stats.OutcomeVoid, pps: 168e3},
 		{name: "target behind the wall", why: "the first rate that gives is the generator's, and the target gives before it", target: simulated{capacity: 100e3, full: 120e3},
@@ -190,6 +193,23 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestInterruptedEarly: before a rate is settled nothing is known, and it says so.
+func TestInterruptedEarly(t *testing.T) {
+	for steps, says := range []string{"no step was finished", "not one rate was settled"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := simulated{full: 300} // one void step settles nothing
+		l, err := ladder.Run(ctx, ladder.Config{From: 1000, Factor: 2, Run: func(ctx context.Context, pps float64) (*stats.Result, error) {
+			if len(s.asked) == steps {
+				cancel()
+			}
+			return s.run(ctx, pps)
+		}})
+		if err != nil || l.Interrupted != "interrupt" || len(l.Steps) != steps || l.Knee.Because != stats.KneeNone || l.Verdict.Valid || !strings.Contains(l.Knee.Detail, says) {
+			t.Errorf("%v: %+v, want %q", err, l.Knee, says)
+		}
+	}
+}
+
 // TestInterrupted: what was found until then stays, marked, and a half step decides nothing.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -202,6 +222,21 @@ func TestInterrupted(t *testing.T) {
 	}})
 	if err != nil || l.Interrupted != "interrupt" || len(l.Steps) != 2 || l.Knee.HeldPPS != 2000 || l.Verdict.Valid {
 		t.Errorf("%v: %+v", err, l)
+	}
+}
+
+// TestStepEndedEarly: a step that ended early by itself, as with --catch-up abort, is not decided on either.
+func TestStepEndedEarly(t *testing.T) {
+	s := simulated{}
+	l, err := ladder.Run(t.Context(), ladder.Config{From: 1000, Factor: 2, Run: func(ctx context.Context, pps float64) (*stats.Result, error) {
+		r, err := s.run(ctx, pps)
+		if pps > 3000 {
+			r.Interrupted = "aborted"
+		}
+		return r, err
+	}})
+	if err == nil || !strings.Contains(err.Error(), "step 3 at 4.00 kpps: aborted") || len(l.Steps) != 2 || l.Knee.HeldPPS != 2000 || l.Verdict.Valid {
+		t.Errorf("%v: %+v", err, l.Knee)
 	}
 }
 

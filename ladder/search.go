@@ -54,9 +54,6 @@ type search struct {
 func (s *search) run(ctx context.Context) error {
 	inRow := 0
 	for _, pps := range s.Rates() {
-		if pps <= s.low {
-			continue // passed already: it came out that losses there are not the load's
-		}
 		clear, err := s.ask(ctx, pps, PhaseClimb)
 		if err != nil {
 			return err

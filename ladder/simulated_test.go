@@ -143,9 +143,23 @@ func climb(t *testing.T, s *simulated, change func(*ladder.Config)) *stats.Ladde
 	if change != nil {
 		change(&cfg)
 	}
+	begun, ended := 0, 0
+	cfg.Progress = func(p ladder.Progress) {
+		if p.Step == nil {
+			begun++
+		} else if ended++; p.Step.AskedPPS != p.PPS || p.Step.Outcome == "" {
+			t.Errorf("progress of %g: %+v", p.PPS, p.Step)
+		}
+		if p.N != begun || p.N > p.Most {
+			t.Errorf("step %d of at most %d is the %dth that began", p.N, p.Most, begun)
+		}
+	}
 	l, err := ladder.Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if begun != len(l.Steps) || ended != begun {
+		t.Errorf("%d steps, of which %d were told to begin and %d to end", len(l.Steps), begun, ended)
 	}
 	sound(t, cfg, l)
 	return l
