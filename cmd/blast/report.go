@@ -12,9 +12,13 @@ import (
 	"blast/verdict"
 )
 
+type reportFlags struct {
+	format, out    string
+	merge, compare bool
+}
+
 func reportCommand() *cobra.Command {
-	var format, out string
-	var merge, compare bool
+	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "report FILE...",
 		Short: "show a result again, merge the shards of one run, or compare two runs",
@@ -33,57 +37,59 @@ func reportCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			files, err := readFiles(args)
-			if err != nil {
-				return usage(err)
-			}
-			alone := len(files) == 1 && !merge && !compare
-			l, err := readAlone(files, alone, "ladder", stats.LadderSchema, func(b []byte) (*stats.Ladder, error) { return stats.ReadLadder(bytes.NewReader(b)) })
-			if err != nil {
-				return usage(err)
-			} else if l != nil {
-				return reportLadder(l, format, out)
-			}
-			proof, err := readAlone(files, alone, "proof", stats.ProveSchema, stats.ReadProve)
-			if err != nil {
-				return usage(err)
-			} else if proof != nil {
-				return reportProof(proof, format, out)
-			}
-			if err := checkFormat(format); err != nil {
-				return usage(err)
-			}
-			results, err := readResults(files)
-			if err != nil {
-				return usage(err)
-			}
-			switch {
-			case compare && (merge || len(results) != 2):
-				return usagef("--compare: want two result files and no --merge, not %d", len(results))
-			case compare || len(results) == 2 && !shardsOfOne(results) && !merge:
-				return reportComparison(results[0], results[1], format, out)
-			}
-			whole := results[0]
-			if len(results) > 1 {
-				if whole, err = stats.Merge(results); err != nil {
-					return usage(fmt.Errorf("merge: %w", err))
-				}
-				whole.Verdict = verdict.Merged(whole, results, verdict.Limits{})
-			}
-			o, err := openOutput(out)
-			if err != nil {
-				return usage(err)
-			}
-			defer o.discard()
-			return o.write(whole, format, os.Stdout)
-		},
+		RunE: func(_ *cobra.Command, args []string) error { return runReport(f, args) },
 	}
-	cmd.Flags().StringVar(&format, "format", "text", "text, json, csv, hgrm, hlog, html (a page for a browser)")
-	cmd.Flags().StringVar(&out, "out", "", "write the (merged) JSON result to this file")
-	cmd.Flags().BoolVar(&merge, "merge", false, "merge two files even when they do not say that they are shards of one run (and fail saying why)")
-	cmd.Flags().BoolVar(&compare, "compare", false, "compare two files even when they are shards of one run; as text or html")
+	cmd.Flags().StringVar(&f.format, "format", "text", "text, json, csv, hgrm, hlog, html (a page for a browser)")
+	cmd.Flags().StringVar(&f.out, "out", "", "write the (merged) JSON result to this file")
+	cmd.Flags().BoolVar(&f.merge, "merge", false, "merge two files even when they do not say that they are shards of one run (and fail saying why)")
+	cmd.Flags().BoolVar(&f.compare, "compare", false, "compare two files even when they are shards of one run; as text or html")
 	return cmd
+}
+
+func runReport(f reportFlags, args []string) error {
+	files, err := readFiles(args)
+	if err != nil {
+		return usage(err)
+	}
+	alone := len(files) == 1 && !f.merge && !f.compare
+	l, err := readAlone(files, alone, "ladder", stats.LadderSchema, func(b []byte) (*stats.Ladder, error) { return stats.ReadLadder(bytes.NewReader(b)) })
+	if err != nil {
+		return usage(err)
+	} else if l != nil {
+		return reportLadder(l, f.format, f.out)
+	}
+	proof, err := readAlone(files, alone, "proof", stats.ProveSchema, stats.ReadProve)
+	if err != nil {
+		return usage(err)
+	} else if proof != nil {
+		return reportProof(proof, f.format, f.out)
+	}
+	if err := checkFormat(f.format); err != nil {
+		return usage(err)
+	}
+	results, err := readResults(files)
+	if err != nil {
+		return usage(err)
+	}
+	switch {
+	case f.compare && (f.merge || len(results) != 2):
+		return usagef("--compare: want two result files and no --merge, not %d", len(results))
+	case f.compare || len(results) == 2 && !shardsOfOne(results) && !f.merge:
+		return reportComparison(results[0], results[1], f.format, f.out)
+	}
+	whole := results[0]
+	if len(results) > 1 {
+		if whole, err = stats.Merge(results); err != nil {
+			return usage(fmt.Errorf("merge: %w", err))
+		}
+		whole.Verdict = verdict.Merged(whole, results, verdict.Limits{})
+	}
+	o, err := openOutput(f.out)
+	if err != nil {
+		return usage(err)
+	}
+	defer o.discard()
+	return o.write(whole, f.format, os.Stdout)
 }
 
 // resultFile is a file as it was read, once: a pipe has no second time.
