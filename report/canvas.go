@@ -41,7 +41,6 @@ type canvas struct {
 	b             strings.Builder
 	width, height float64
 	state         penState
-	stack         []penState
 }
 
 type penState struct {
@@ -94,19 +93,14 @@ func (c *canvas) SetColor(col color.Color) {
 	c.state.ink = i
 }
 
-// Rotate, Translate and Scale are part of vg.Canvas, for text that does not run from left to right. No figure has any.
+// Push, Pop, Rotate, Translate and Scale are part of vg.Canvas, for text that does not run from left to right. No figure has any.
+func (c *canvas) Push()                  { panic(noTransform) }
+func (c *canvas) Pop()                   { panic(noTransform) }
 func (c *canvas) Rotate(float64)         { panic(noTransform) }
 func (c *canvas) Translate(vg.Point)     { panic(noTransform) }
 func (c *canvas) Scale(float64, float64) { panic(noTransform) }
 
 const noTransform = "report: a figure is drawn where it stands"
-
-func (c *canvas) Push() { c.stack = append(c.stack, c.state) }
-
-func (c *canvas) Pop() {
-	last := len(c.stack) - 1
-	c.state, c.stack = c.stack[last], c.stack[:last]
-}
 
 func (c *canvas) Stroke(path vg.Path) {
 	if c.state.width <= 0 {
