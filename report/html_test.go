@@ -46,6 +46,7 @@ var madePages = sync.OnceValues(func() (map[string]string, error) {
 	page("compare", func(w io.Writer) error { return HTMLCompare(w, fullRun(), other) })
 	page("compare-invalid", func(w io.Writer) error { return HTMLCompare(w, invalid(fullRun()), onewayRun()) })
 	page("compare-same", func(w io.Writer) error { return HTMLCompare(w, fullRun(), fullRun()) })
+	page("compare-oneway", func(w io.Writer) error { return HTMLCompare(w, onewayRun(), onewayRun()) })
 	page("ladder", func(w io.Writer) error { return HTMLLadder(w, ladderRun()) })
 	none := ladderRun()
 	none.Steps, none.Knee, none.Verdict = none.Steps[5:6], stats.Knee{Because: stats.KneeNone, Detail: "not one step held"}, stats.Verdict{Reasons: []stats.Reason{{Code: "none", Detail: "every step was void"}}}
@@ -62,8 +63,25 @@ var madePages = sync.OnceValues(func() (map[string]string, error) {
 		l.Knee = stats.Knee{PPS: 6400, HeldPPS: 6400, Because: stats.KneeTop, Detail: "nothing gave up to 6.40 kpps"}
 		return HTMLLadder(w, l)
 	})
+	page("ladder-slo", func(w io.Writer) error {
+		l := ladderRun()
+		l.Knee = stats.Knee{PPS: 2800, HeldPPS: 2800, BreaksPPS: 3000, Because: stats.OutcomeSLO, Detail: "SLO p99<50ms broke at 3.00 kpps"}
+		return HTMLLadder(w, l)
+	})
+	page("ladder-generator", func(w io.Writer) error {
+		l := ladderRun()
+		l.Knee = stats.Knee{PPS: 3200, HeldPPS: 3200, BreaksPPS: 6400, Because: stats.OutcomeVoid, Detail: "generator full at 3.20 kpps"}
+		l.Verdict = stats.Verdict{Reasons: []stats.Reason{{Code: "generator", Detail: "that says nothing of the target"}}}
+		l.Config.ToPPS = 10000
+		return HTMLLadder(w, l)
+	})
 	page("ladder-empty", func(w io.Writer) error { return HTMLLadder(w, &stats.Ladder{Interrupted: "interrupt"}) })
 	page("prove", func(w io.Writer) error { return HTMLProve(w, proveRun()) })
+	page("prove-early", func(w io.Writer) error {
+		v := proveRun()
+		v.Interrupted, v.Controls = "interrupt", v.Controls[:1]
+		return HTMLProve(w, v)
+	})
 	page("prove-empty", func(w io.Writer) error {
 		return HTMLProve(w, &stats.Prove{Conclusion: stats.Conclusion{Points: stats.PointsUnknown}})
 	})
@@ -138,6 +156,10 @@ func TestHTMLSays(t *testing.T) {
 		{"a ladder in which nothing held", "ladder-void", []string{">NOTHING<", "not one step held"}, nil},
 		{"a proof", "prove", []string{">TARGET<", "two generators got 50.1", "points at the target", "Cores by this host", "source ports towards one target", "28,232", "<td>-12</td>"},
 			[]string{"udp.RcvbufErrors"}},
+		{"two runs one way: their lag", "compare-oneway", []string{"Lag p99", "Lag by percentile"}, []string{"latency-overlay", "Latency p99"}},
+		{"a ladder that an SLO ended", "ladder-slo", []string{`<p class="verdict">SLO</p>`, "an SLO broke", "3.00 kpps"}, []string{`class="banner invalid"`}},
+		{"a ladder that the generator ended is red", "ladder-generator", []string{`class="banner invalid"`, `<p class="verdict">GENERATOR</p>`, "the generator is full", "to 10.0\u00a0kpps"}, nil},
+		{"a proof that ended early: one run is not compared", "prove-early", []string{"ended early: interrupt"}, []string{"controls-overlay"}},
 		{"a proof of nothing", "prove-empty", []string{">UNKNOWN<"}, nil},
 	} {
 		page, ok := pages[c.page]

@@ -41,6 +41,21 @@ func TestDiffer(t *testing.T) {
 	}
 }
 
+// Every side of a comparison that is INVALID is named, and nothing is divided by 0.
+func TestCompareSides(t *testing.T) {
+	for _, c := range []struct {
+		a, b bool
+		want string
+	}{{true, true, ""}, {false, true, "INVALID A"}, {true, false, "INVALID B"}, {false, false, "INVALID both"}} {
+		if got := invalidSides(&stats.Result{Verdict: stats.Verdict{Valid: c.a}}, &stats.Result{Verdict: stats.Verdict{Valid: c.b}}); got != c.want {
+			t.Errorf("%v and %v: %q, want %q", c.a, c.b, got, c.want)
+		}
+	}
+	if got := ratio(0, 5); got != "-" {
+		t.Errorf("5 / 0: %q", got)
+	}
+}
+
 // Results without precision (older versions, merged shards, runs too short) have no empty tables.
 func TestPrecisionAbsent(t *testing.T) {
 	with := text(t, echoRun(), Options{})
