@@ -118,13 +118,8 @@ func title(c stats.Control) string {
 		stats.ControlNoop: "the no-op", stats.ControlTwo: "the second generator"}[c.Name]
 }
 
-// first is the sentence that settled a control.
-func first(c stats.Control) string {
-	if len(c.Evidence) == 0 {
-		return "no evidence"
-	}
-	return c.Evidence[0]
-}
+// first is the sentence that settled a control that points somewhere.
+func first(c stats.Control) string { return c.Evidence[0] }
 
 // resolve says how to get out of a conflict.
 func resolve(l load) string {

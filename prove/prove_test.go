@@ -117,6 +117,10 @@ var cases = []struct {
 		e.Target, e.Noop.Run = nil, nil
 		e.Two.Parts = []stats.Result{*run(1000, 1000, 333), *run(1000, 1000, 333)}
 	}, [5]string{n, n, u, u, g}, u, "prove again with more --flows"},
+	{"the same, though a no-op rises too: one side is wrong", func(e *Evidence) {
+		slowTarget(e)
+		e.Two.Parts = []stats.Result{*run(1000, 1000, 333), *run(1000, 1000, 333)}
+	}, [5]string{n, n, t, t, g}, u, "Look at both before trusting either"},
 	{"two generators double what a slow one got", func(e *Evidence) {
 		slowGenerator(e)
 		e.Target, e.Noop.Run, e.Baseline = nil, nil, Baseline{}
@@ -196,6 +200,7 @@ func TestControls(tt *testing.T) {
 		}, g, "0.90 times the rate"},
 		{"stored ceiling twice the rate", 0, func(e *Evidence) { e.Baseline = Baseline{Stored: &stats.Calibration{CeilingPPS: 2000}} }, u, "2.00 times"},
 		{"stored ceiling three times the rate", 0, func(e *Evidence) { e.Baseline = Baseline{Stored: &stats.Calibration{CeilingPPS: 3000}} }, n, "3.00 times"},
+		{"three times the rate not tried", 0, func(e *Evidence) { e.Baseline.Ample, e.Baseline.Why = nil, "no room" }, u, "3 times that was not tried (no room)"},
 		{"what was measured now outweighs what is stored", 0, func(e *Evidence) { e.Baseline.Stored = &stats.Calibration{CeilingPPS: 10} }, n, "at least 3"},
 		{"loopback has less room than the way to the target", 0, func(e *Evidence) { e.Baseline.Same = run(1000, 900, 900, verdict.CodeRate) }, u, "against the target it was VALID"},
 		{"worker core at 65 %", 1, func(e *Evidence) { e.Own = host(0, 0.65) }, n, "VALID"},
@@ -207,9 +212,14 @@ func TestControls(tt *testing.T) {
 		{"cores that could not be read", 1, func(e *Evidence) { e.Own = nil }, u, "were not read twice"},
 		{"a table of connections nearly full", 1, func(e *Evidence) { e.Own.Rooms = []stats.RoomUsed{{Name: "entries", Used: 95, Limit: 100}} }, u, "entries 95 of 100 (nearly all)"},
 		{"losses of a VLAN, whose name has a point", 1, func(e *Evidence) { counting(e.Own, "eth0.100.tx_dropped", 667) }, g, "eth0.100.tx_dropped 667"},
+		{"valid in the second attempt", 1, func(e *Evidence) { e.Attempts = 2 }, n, "VALID (in attempt 2; before, it was INVALID)"},
+		{"INVALID in both", 1, func(e *Evidence) { e.Run, e.Attempts = run(1000, 1000, 1000, verdict.CodeLag), 2 }, g, "INVALID in all 2 attempts: lag"},
+		{"a target that others load", 1, func(e *Evidence) { e.Unsettled = "not idle" }, u, "the target had work from elsewhere, or is slow to finish: not idle"},
 		{"few own losses", 1, func(e *Evidence) { counting(e.Own, "udp.SndbufErrors", 1) }, n, "VALID"},
 		{"agent on the generator's own host", 2, func(e *Evidence) { slowTarget(e); e.Target.SharedCores, e.Target.SharedCounters = true, true }, u, "cannot be told"},
 		{"hypervisor takes the target's CPU", 2, func(e *Evidence) { slowTarget(e); e.Target = host(0.5); e.Target.Cores[0].Steal = 0.05 }, t, "the hypervisor takes"},
+		{"few losses there", 2, func(e *Evidence) { counting(e.Target, "udp.RcvbufErrors", 5) }, n, "its host dropped few packets: udp.RcvbufErrors 5"},
+		{"cores there that could not be read", 2, func(e *Evidence) { slowTarget(e); e.Target = counting(host(), "udp.InDatagrams", 10000) }, u, "its cores could not be read"},
 		{"neither idle nor full", 2, func(e *Evidence) { slowTarget(e); e.Target = counting(host(0.8), "udp.InDatagrams", 10000) }, u, "neither idle nor full"},
 		{"losses at a VLAN there", 2, func(e *Evidence) {
 			slowTarget(e)
@@ -217,8 +227,13 @@ func TestControls(tt *testing.T) {
 		}, t, "eth0.100.rx_dropped 6,670"},
 		{"served by XDP, which UDP does not count", 2, func(e *Evidence) { slowTarget(e); e.Target = counting(host(0.95), "udp.InDatagrams", 3) }, t, "that core is full"},
 		{"a no-op that is not open", 3, func(e *Evidence) { slowTarget(e); e.Noop.Run = run(1000, 1000, 0) }, u, "is UDP to it open?"},
+		{"a target that answers nothing", 3, func(e *Evidence) { slowTarget(e); e.Run = run(1000, 1000, 0) }, t, "the target was the wall"},
 		{"a no-op that rises a little", 3, func(e *Evidence) { slowTarget(e); e.Noop.Run = run(1000, 1000, 450) }, u, "it says nothing"},
 		{"a no-op on loopback", 3, func(e *Evidence) { slowTarget(e); e.Noop.OnTarget = false }, t, "a no-op on loopback"},
+		{"one reached the rate, and two reach half as much again", 4, func(e *Evidence) {
+			e.Two.Parts, e.Two.Shared = []stats.Result{*run(1000, 1000, 750), *run(1000, 1000, 750)}, "one CPU for both"
+		}, n, "the rate itself was reached by one"},
+		{"what two take from each other is said", 4, func(e *Evidence) { e.Two.Shared = "one CPU for both" }, n, "one CPU for both"},
 		{"half as much again", 4, func(e *Evidence) {
 			slowTarget(e)
 			e.Two.Parts = []stats.Result{*run(1000, 1000, 250), *run(1000, 1000, 250)}
