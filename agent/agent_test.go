@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,6 +87,36 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// An agent that cannot have both of its ports has neither: it is an error, and nothing of it stays.
+func TestHalfStarted(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddrPort(free.Addr().String())
+	udp, err := net.ListenPacket("udp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	if _, err := Start(Config{Listen: at}); err == nil || !strings.Contains(err.Error(), "no-op echo on the UDP port of the same number") {
+		t.Errorf("with the UDP port taken: %v", err)
+	}
+	tcp, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatalf("the TCP port was kept: %v", err)
+	}
+	udp.Close()
+	if _, err := Start(Config{Listen: at}); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("with the TCP port taken: %v", err)
+	}
+	tcp.Close()
+	if _, err := Start(Config{}); err == nil {
+		t.Error("started nowhere")
+	}
+	running(t, Config{Listen: at})
+}
+
 // Peers outside the allow list get nothing; what is no GET of / changes and tells nothing.
 func TestRefuses(t *testing.T) {
 	s, c := running(t, Config{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
@@ -141,6 +172,8 @@ func TestClientErrors(t *testing.T) {
 		t.Cleanup(srv.Close)
 		return strings.TrimPrefix(srv.URL, "http://")
 	}
+	ill := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "ill", http.StatusInternalServerError) }))
+	t.Cleanup(ill.Close)
 	newer, err := json.Marshal(Answer{Schema: "blast.agent/2", Blast: "v9.0.0"})
 	if err != nil {
 		t.Fatal(err)
@@ -148,6 +181,8 @@ func TestClientErrors(t *testing.T) {
 	for _, c := range []struct{ why, addr, says string }{
 		{"nobody listens", "127.0.0.1:1", "start it on the target's host with: blast serve --agent 127.0.0.1:1"},
 		{"another program", answer("<html>"), "no blast agent"},
+		{"a server in trouble", strings.TrimPrefix(ill.URL, "http://"), `it answers "500 Internal Server Error"; start it on the target's host`},
+		{"no address for its echo", answer(`{"schema":"blast.agent/1","noop":"nowhere"}`), `no-op echo at "nowhere"`},
 		{"other JSON", answer(`{"a":1}`), "no blast agent"},
 		{"another version", answer(string(newer)), "it speaks blast.agent/2 (blast v9.0.0), this blast speaks blast.agent/1: put the same blast on both hosts, then: blast serve --agent"},
 	} {
@@ -162,6 +197,13 @@ func TestClientErrors(t *testing.T) {
 	}
 	if _, err := NewClient("10.0.0.2"); err == nil {
 		t.Error("an address without a port was taken")
+	}
+	e, err := NewExporter("http://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Ask(t.Context()); err == nil || !strings.Contains(err.Error(), "node exporter http://127.0.0.1:1/metrics: ") || !strings.Contains(err.Error(), "start it on the target's host") {
+		t.Errorf("no exporter: %v", err)
 	}
 }
 
@@ -184,6 +226,18 @@ func TestReadingOfAnother(t *testing.T) {
 	}
 	if want := netip.MustParseAddrPort("127.0.0.1:7"); r.Noop != want {
 		t.Errorf("no-op at %v, want %v", r.Noop, want)
+	}
+	_, port, err := net.SplitHostPort(c.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, err := NewClient("localhost:" + port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(named.Close)
+	if at, err := named.noop("0.0.0.0:7"); err != nil || !at.Addr().IsLoopback() || at.Port() != 7 {
+		t.Errorf("no-op of an agent asked by name at %v: %v", at, err)
 	}
 	if (r.Offset-42*time.Second).Abs() > r.Within+time.Microsecond || r.SameHost(tuning.Reader{}) {
 		t.Errorf("offset %v within %v, same host %v", r.Offset, r.Within, r.SameHost(tuning.Reader{}))
