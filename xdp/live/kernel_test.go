@@ -286,6 +286,8 @@ func TestKernelWindow(t *testing.T) {
 		{"TCP", func() []byte { b := reply(0, 1, now, now); b[23] = 6; return b }()},
 		{"ARP", func() []byte { b := reply(0, 1, now, now); b[13] = 6; return b }()},
 		{"a short frame", reply(0, 1, now, now)[:50]},
+		{"a datagram that ends within the stamp, in a padded frame", func() []byte { b := reply(0, 1, now, now); b[39] = 55; return b }()},
+		{"a datagram that ends within the compact stamp, in a padded frame", func() []byte { b := reply(0, 1, now, now); b[39], b[42] = 23, 0xb2; return b }()},
 	} {
 		if answer := r.give(t, c.frame); answer != 2 {
 			t.Errorf("%s: answer %d, want pass", c.why, answer)
@@ -386,7 +388,7 @@ func TestKernelVLAN(t *testing.T) {
 	if err := words.Put(uint32(4000>>6), uint64(1)<<(4000&63)); err != nil {
 		t.Fatal(err)
 	}
-	target := targetOn(t, pair)
+	target := targetOn(t, pair, nil)
 	for i, tagged := range []bool{false, true} {
 		a := sendOn(t, pair, 500, tagged, func(c *SenderConfig) {
 			if tagged { // the second half of the slots
@@ -401,7 +403,7 @@ func TestKernelVLAN(t *testing.T) {
 	}
 }
 
-func targetOn(t *testing.T, pair *testnet.Pair) *Target {
+func targetOn(t *testing.T, pair *testnet.Pair, faults *TargetFaults) *Target {
 	t.Helper()
 	var target *Target
 	pair.Right.Do(func() {
@@ -410,7 +412,7 @@ func targetOn(t *testing.T, pair *testnet.Pair) *Target {
 			t.Fatal(err)
 		}
 		if target, err = NewTarget(i, TargetConfig{Echo: true, Endpoints: []netip.AddrPort{netip.AddrPortFrom(pair.Right.IPv4.Addr(), 9)},
-			Allow: []netip.Prefix{pair.Right.IPv4.Masked()}}); err != nil {
+			Allow: []netip.Prefix{pair.Right.IPv4.Masked()}, Faults: faults}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -472,6 +474,50 @@ func TestKernelLoopback(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestKernelFaultStamp: a target that drops every request with our stamp answers a datagram that ends before the stamp does, however much
+// padding of the frame follows.
+func TestKernelFaultStamp(t *testing.T) {
+	pair := testnet.NewPair(t, testnet.Config{})
+	target := targetOn(t, pair, &TargetFaults{Below: [faults - 1]uint64{1 << 53, 1 << 53, 1 << 53, 1 << 53}})
+	var fd int
+	pair.Left.Do(func() {
+		var err error
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	for _, c := range []struct {
+		why     string
+		magic   uint64
+		length  byte // of the UDP datagram, with its header
+		replied uint64
+	}{
+		{"a stamp", 0xb1a501 << 40, 56, 0},
+		{"one short of a stamp", 0xb1a501 << 40, 55, 1},
+		{"a compact stamp", 0xb2 << 56, 24, 0},
+		{"one short of a compact stamp", 0xb2 << 56, 23, 1},
+	} {
+		before := countsOf(t, target)
+		frame, header := frameTo(pair, false, 9)
+		binary.BigEndian.PutUint64(frame[header:], c.magic)
+		binary.BigEndian.PutUint16(frame[header-4:], uint16(c.length))
+		binary.BigEndian.PutUint16(frame[header-2:], 0)
+		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: pair.Left.Index}); err != nil {
+			t.Fatal(err)
+		}
+		got := countsOf(t, target)
+		for end := time.Now().Add(5 * time.Second); got.Received == before.Received && time.Now().Before(end); got = countsOf(t, target) {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond) // the program counts what it received first
+		got = countsOf(t, target)
+		if got.Received != before.Received+1 || got.Replied != before.Replied+c.replied {
+			t.Errorf("%s: %d received, %d replied; want 1 and %d", c.why, got.Received-before.Received, got.Replied-before.Replied, c.replied)
+		}
+	}
 }
 
 func countsOf(t *testing.T, target *Target) TargetCounts {

@@ -301,7 +301,8 @@ struct asked {
 INLINE int name(struct found *f, struct asked *a)
 {
 	u8 *b = f->payload;
-	if (b + 16 > f->end)
+	u32 length = be16(f->udp->len); /* of header and payload; the frame may be padded beyond it */
+	if (b + 16 > f->end || length < 8 + 16)
 		return 0;
 	u64 head = be64(*(u64 *)b);
 	if (head >> 56 == 0xb2) {
@@ -311,13 +312,13 @@ INLINE int name(struct found *f, struct asked *a)
 		a->words = 2;
 		return 1;
 	}
-	if (head >> 40 != 0xb1a501 || b + 48 > f->end)
+	if (head >> 40 != 0xb1a501 || b + 48 > f->end || length < 8 + 48)
 		return 0;
 	a->epoch = (head >> 32) & 0xff;
 	a->worker = (head >> 16) & 0xffff;
 	a->stride = head & 0xffff;
 	a->seq = be64(*(u64 *)(b + 8));
-	a->words = b + 64 <= f->end && be16(f->udp->len) >= 72 ? 8 : 6;
+	a->words = b + 64 <= f->end && length >= 8 + 64 ? 8 : 6;
 	return 1;
 }
 

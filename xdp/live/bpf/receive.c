@@ -132,7 +132,8 @@ struct stamp {
 INLINE int parse(struct found *f, struct plan *plan, s64 now, struct stamp *st)
 {
 	u8 *b = f->payload;
-	if (b + 16 > f->end)
+	u32 length = be16(f->udp->len); /* of header and payload; the frame may be padded beyond it */
+	if (b + 16 > f->end || length < 8 + 16)
 		return 0;
 	u64 head = be64(*(u64 *)b);
 	if (head >> 56 == 0xb2) {
@@ -150,7 +151,7 @@ INLINE int parse(struct found *f, struct plan *plan, s64 now, struct stamp *st)
 		st->server_received = st->server_sent = 0;
 		return 1;
 	}
-	if (head >> 40 != 0xb1a501 || b + 48 > f->end)
+	if (head >> 40 != 0xb1a501 || b + 48 > f->end || length < 8 + 48)
 		return 0;
 	st->worker = (head >> 16) & 0xffff;
 	st->compact = 0;
