@@ -17,6 +17,12 @@ func (r *Result) Normalize() {
 	filled(&r.Timeline)
 	filled(&r.Workers)
 	filled(&r.Counters)
+	if r.Segments != nil {
+		filled(&r.Segments.Parts)
+	}
+	if r.Precision != nil {
+		filled(&r.Precision.Intervals)
+	}
 	if r.Ledger.Refused == nil {
 		r.Ledger.Refused = map[string]uint64{}
 	}

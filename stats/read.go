@@ -58,14 +58,9 @@ func unmarshalWhole(b []byte, v any) error {
 
 // check is what cannot be told from JSON syntax.
 func (r *Result) check() error {
-	for _, h := range r.histograms() {
+	for _, h := range append(r.histograms(), r.fartherHistograms()...) {
 		if _, err := h.sum.Hist(); err != nil {
 			return fmt.Errorf("%s: %w", h.name, err)
-		}
-	}
-	if r.Corrected != nil {
-		if _, err := r.Corrected.Hist(); err != nil {
-			return fmt.Errorf("corrected_ns: %w", err)
 		}
 	}
 	if r.Shards < 1 || r.Shard < 0 || r.Shard >= r.Shards {
@@ -89,7 +84,24 @@ type namedHistogram struct {
 	sum  *Histogram
 }
 
-// histograms are all of r's, by their names in JSON.
+// histograms are those that every result has, by their names in JSON.
 func (r *Result) histograms() []namedHistogram {
 	return []namedHistogram{{"lag_ns", &r.Lag}, {"latency_ns", &r.Latency}, {"service_ns", &r.Service}, {"server_ns", &r.Server}, {"gap_ns", &r.Gap}}
+}
+
+// fartherHistograms are those that only some have.
+func (r *Result) fartherHistograms() (all []namedHistogram) {
+	if r.Corrected != nil {
+		all = append(all, namedHistogram{"corrected_ns", r.Corrected})
+	}
+	if s := r.Segments; s != nil {
+		all = append(all, namedHistogram{"segments.latency_ns", &s.Latency})
+		for i := range s.Parts {
+			all = append(all, namedHistogram{"segments.parts." + s.Parts[i].Name, &s.Parts[i].NS})
+		}
+	}
+	if r.Departures != nil {
+		all = append(all, namedHistogram{"departures.error_ns", &r.Departures.Error})
+	}
+	return all
 }

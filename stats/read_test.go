@@ -60,7 +60,8 @@ func TestReadResultRoundTrip(t *testing.T) {
 
 // A normalized result, even an empty one, has no null in its JSON: every list, table and number is there.
 func TestNormalizedHasNoNull(t *testing.T) {
-	for _, r := range []*Result{{}, {Rounds: []Result{{}}, Calibration: &Calibration{}}} {
+	for _, r := range []*Result{{}, {Rounds: []Result{{}}, Calibration: &Calibration{}},
+		{Corrected: &Histogram{}, Little: &Little{}, Segments: &Segments{}, Departures: &Departures{Test: &FitTest{}}, Precision: &Precision{Stationary: &Stationary{}}}} {
 		r.Normalize()
 		if b := encoded(t, r); bytes.Contains(b, []byte("null")) {
 			t.Errorf("null in %s", b)
@@ -75,6 +76,17 @@ func TestReadResultRefuses(t *testing.T) {
 		change(r)
 		return string(encoded(t, r))
 	}
+	farther := func(change func(*Result)) string {
+		return edited(func(r *Result) {
+			corrected := r.Latency
+			r.Corrected, r.Departures = &corrected, &Departures{Error: r.Lag}
+			r.Segments = &Segments{Latency: r.Latency, Parts: []Segment{{SegmentLag, r.Lag}}}
+			change(r)
+		})
+	}
+	if _, err := ReadResult(strings.NewReader(farther(func(*Result) {}))); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ why, file, want string }{
 		{"nothing", "", "empty"},
 		{"only a line end", "\n", "empty"},
@@ -85,6 +97,10 @@ func TestReadResultRefuses(t *testing.T) {
 		{"two results in one file", good + good, "byte"},
 		{"a string for a number", strings.Replace(good, `"planned":2`, `"planned":"2"`, 1), "planned"},
 		{"an edited percentile", strings.Replace(good, `"p99":`, `"p99":1`, 1), "lag_ns"},
+		{"an edited estimate", farther(func(r *Result) { r.Corrected.P99++ }), "corrected_ns"},
+		{"an edited latency of followed packets", farther(func(r *Result) { r.Segments.Latency.Max++ }), "segments.latency_ns"},
+		{"an edited part of it", farther(func(r *Result) { r.Segments.Parts[0].NS.P50-- }), "segments.parts.lag"},
+		{"edited departures", farther(func(r *Result) { r.Departures.Error.Count++ }), "departures.error_ns"},
 		{"VALID with a ledger that does not add up", edited(func(r *Result) { r.Ledger.Lost = 1 }), "does not add up"},
 		{"shard numbers that cannot be", edited(func(r *Result) { r.Shard = 3 }), "shard 3 of 1"},
 		{"a bad round", edited(func(r *Result) { r.Rounds = []Result{*shard(0, 1, 5)}; r.Rounds[0].Latency.Count = 9 }), "round 1: latency_ns"},
