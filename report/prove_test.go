@@ -16,7 +16,10 @@ func proofOf(points, detail string) *stats.Prove {
 	run := func(sent, answered float64) stats.Result {
 		r := echoRun()
 		r.Rate.TargetPPS, r.Rate.AchievedPPS, r.Rate.RepliedPPS = 50000, sent, answered
-		r.Ledger.Late, r.Ledger.Replied = 0, uint64(float64(r.Ledger.Sent)*answered/sent)
+		l := &r.Ledger
+		l.Late, l.InFlight, l.LostUp, l.LostDown, l.Replied = 0, 0, 0, 0, uint64(float64(l.Sent)*answered/sent)
+		l.Lost = l.Sent - l.Replied
+		l.LostUnknown = l.Lost
 		return *r
 	}
 	bad := *invalid(echoRun())
@@ -81,6 +84,7 @@ func TestProveJSON(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"", "cut short"}, {b.String()[:b.Len()/2], "cut short"}, {`{"schema":"blast.result/1"}`, `schema "blast.result/1", want "blast.prove/1"`},
 		{`{"schema":"blast.prove/1"}`, "no controls"},
+		{strings.Replace(b.String(), `"sent": 1499000`, `"sent": 1499001`, 1), "control baseline: result 1: says VALID, but"},
 	} {
 		if _, err := stats.ReadProve([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%.30q: %v, want %q", c.text, err, c.says)

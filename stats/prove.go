@@ -90,7 +90,7 @@ type RoomUsed struct {
 	Limit uint64 `json:"limit"`
 }
 
-// ReadProve reads one file of ProveSchema. Unknown fields are passed over.
+// ReadProve reads one file of ProveSchema, its results as strictly as ReadResult does.
 func ReadProve(b []byte) (*Prove, error) {
 	p := &Prove{}
 	if err := unmarshalWhole(b, p); err != nil {
@@ -101,6 +101,14 @@ func ReadProve(b []byte) (*Prove, error) {
 		return nil, fmt.Errorf("proof: schema %q, want %q", p.Schema, ProveSchema)
 	case len(p.Controls) == 0 || p.Conclusion.Points == "":
 		return nil, errors.New("proof: no controls or no conclusion in it")
+	}
+	for i := range p.Controls {
+		c := &p.Controls[i]
+		for k := range c.Results {
+			if err := c.Results[k].check(); err != nil {
+				return nil, fmt.Errorf("proof: control %s: result %d: %w", c.Name, k+1, err)
+			}
+		}
 	}
 	p.Normalize()
 	return p, nil
