@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -227,5 +229,41 @@ func TestKernelLadderInterrupted(t *testing.T) {
 	l := p.end().ladder(t)
 	if l.Interrupted != "interrupt" || len(l.Steps) == 0 || len(l.Steps) > 50 || l.Verdict.Valid {
 		t.Errorf("interrupted %q after %d steps, valid %v", l.Interrupted, len(l.Steps), l.Verdict.Valid)
+	}
+}
+
+// TestTargetGone: a target that answers for a while and then no more ends a ladder with what was found until then, as an error; one that never
+// answers is no proof of anything. Both are waited for first.
+func TestTargetGone(t *testing.T) {
+	target, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		b := make([]byte, 2048)
+		for answers := 0; ; {
+			n, from, err := target.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			if answers++; answers <= probePackets+500+probePackets/3 { // a probe and the first step
+				_, _ = target.WriteTo(b[:n], from)
+			}
+		}
+	})
+	t.Cleanup(func() { target.Close(); ended.Wait() })
+	flags := []string{target.LocalAddr().String(), "--timeout", "100ms", "--max-lag", "1s", "--backend", "net", "--format", "json"}
+	o := start(t, nil, append([]string{"ladder", "--from", "1k", "--step", "500ms"}, flags...)...).end()
+	l, err := stats.ReadLadder(strings.NewReader(o.stdout))
+	if err != nil {
+		t.Fatalf("exit %d: %v\n%s", o.code, err, o.stderr)
+	}
+	if o.code != exitRun || !strings.Contains(o.stderr, "the target did not become idle within 6.5s") || l.Interrupted == "" || len(l.Steps) == 0 || l.Steps[0].AskedPPS != 1000 {
+		t.Errorf("exit %d after %d steps, ended by %q: %s", o.code, len(l.Steps), l.Interrupted, o.stderr)
+	}
+	o = blast(t, append([]string{"prove", "--rate", "1k", "--duration", "500ms"}, flags...)...)
+	if o.code != exitRun || o.stdout != "" || !strings.Contains(o.stderr, "does not answer; waiting for it for 6.5s at most") || !strings.Contains(o.stderr, "answered none of ") {
+		t.Errorf("exit %d: %s%s", o.code, o.stdout, o.stderr)
 	}
 }
