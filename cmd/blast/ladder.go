@@ -154,6 +154,11 @@ func (f *ladderFlags) climber(ctx context.Context, args []string) (*climber, err
 	c.flags.udpFlags = run
 	cfg.Run, cfg.Settle, cfg.Progress = c.measure, c.settle, c.progress
 	c.config = cfg
+	if cfg.To > 0 { // whether the keys of a foreign protocol do for the top is known now
+		if _, err := c.at(cfg.To, f.step, f.profile); err != nil {
+			return nil, fmt.Errorf("--to %s: %w", stats.FormatPPS(cfg.To), err)
+		}
+	}
 	c.asked = stats.LadderConfig{Targets: args, FromPPS: cfg.From, By: f.by, ToPPS: cfg.To, StepNS: int64(f.step), SLOs: append([]string{}, f.slos...), Resolution: cfg.Resolution}
 	return c, nil
 }
