@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"blast/engine"
@@ -19,8 +20,7 @@ type calm struct {
 }
 
 const (
-	probePackets = 10
-	probeRate    = 100
+	probeRate = 100 // packets a second, at most
 	// probeTries bounds the probes of a target that never answered.
 	probeTries = 3
 	probePause = 50 * time.Millisecond
@@ -48,7 +48,7 @@ func (c *climber) settle(ctx context.Context) error {
 			return pause(ctx, probePause)
 		case !c.calm.known && c.calm.attempts >= probeTries:
 			return fmt.Errorf("the target does not answer: %d probes of %d packets, and nothing came back within %v; is it up, and does it answer what blast sends (--match for a foreign protocol)? "+
-				"Without replies, --mode oneway finds the generator's limit", probeTries, probePackets, c.flags.timeout)
+				"Without replies, --mode oneway finds the generator's limit", probeTries, c.probeSize(), c.flags.timeout)
 		case time.Since(begun) > c.patience() && !c.calm.known:
 			return fmt.Errorf("not one probe could be sent within %v: something else keeps this machine busy", c.patience())
 		case time.Since(begun) > c.patience():
@@ -75,11 +75,15 @@ func (c *climber) left(r *stats.Result) {
 	}
 }
 
+// probeSize is the number of packets in a probe: those of 100 ms, but 3 at least.
+func (c *climber) probeSize() int {
+	return max(int(math.Ceil(min(probeRate, c.config.From)/10)), 3)
+}
+
 // probePlan is a few packets, one by one whatever the profile: at random times some would come together, or none at all.
 func (c *climber) probePlan() (*udpPlan, error) {
 	rate := min(probeRate, c.config.From)
-	packets := max(min(rate/10, probePackets), 3)
-	return c.at(rate, time.Duration(packets/rate*float64(time.Second)), "const")
+	return c.at(rate, time.Duration(float64(c.probeSize())/rate*float64(time.Second)), "const")
 }
 
 // probe sends a few packets and reports whether they came back as from an idle target.

@@ -281,17 +281,19 @@ func TestEpochs(t *testing.T) {
 
 // A probe has its packets whatever the profile: of three at random times there would be none in one probe of twenty, and no plan is an error.
 func TestProbePlan(t *testing.T) {
-	for _, rate := range []string{"4", "50", "1k"} {
-		v := planned(t, "--rate", rate, "--profile", "poisson")
-		counts := map[uint64]bool{}
-		for range 100 {
-			p, err := v.idle.probePlan()
+	c := planned(t, "--rate", "1k", "--profile", "poisson").idle
+	for _, w := range []struct {
+		rate    float64
+		packets int
+	}{{0.7, 3}, {30, 3}, {51.6, 6}, {99.999, 10}, {1e6, 10}} {
+		c.config.From = w.rate
+		for range 20 {
+			p, err := c.probePlan()
 			if err != nil {
-				t.Fatalf("at %s: %v", rate, err)
+				t.Fatalf("at %g: %v", w.rate, err)
 			}
-			n := p.engine.Schedule.Slots()
-			if counts[n] = true; len(counts) > 1 || n < 3 || n > probePackets+1 {
-				t.Fatalf("at %s: %d packets: %v", rate, n, counts)
+			if n := p.engine.Schedule.Slots(); n != uint64(w.packets) || c.probeSize() != w.packets {
+				t.Fatalf("at %g: %d packets, said to be %d, want %d", w.rate, n, c.probeSize(), w.packets)
 			}
 		}
 	}
