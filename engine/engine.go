@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"blast/backend"
@@ -212,6 +213,20 @@ func Run(ctx context.Context, cfg Config) (*stats.Result, error) {
 	if cfg.Replies != nil {
 		cfg.Echo = false // for the workers: they receive nothing
 	}
+	res, err := execute(ctx, cfg)
+	if res != nil || cfg.StampEvery == 0 || !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+		return res, err
+	}
+	// Stamps take descriptors of their own, and workers open beside one another: what one has for its stamps may be what another lacks.
+	cfg.StampEvery = 0
+	if res, err = execute(ctx, cfg); res != nil {
+		res.Backend.Notes = append(res.Backend.Notes, "stamps: none: with a second socket for each flow there were too many open files (ulimit -n)")
+	}
+	return res, err
+}
+
+// execute is Run for a configuration that is whole.
+func execute(ctx context.Context, cfg Config) (*stats.Result, error) {
 	r := newRun(cfg)
 	ready := make(chan error, cfg.Workers)
 	var senders, replies sync.WaitGroup

@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -217,6 +220,34 @@ func TestSegmentsOfSomeWorkers(t *testing.T) {
 	}
 	if note := s.Notes[len(s.Notes)-1]; !strings.Contains(note, "2 of 3 workers") {
 		t.Errorf("notes %q: want that two of three are followed", s.Notes)
+	}
+}
+
+// Stamps that leave no descriptors for a worker's own sockets are done without; where there are too few even so, that is the error.
+func TestStampsLeaveTooFewDescriptors(t *testing.T) {
+	for _, enough := range []bool{true, false} {
+		b, fake := stampedBench(t, 0), &backendtest.Fake{OneThread: true, Stamp: func(_ uint64, _ backend.StampKind, at int64) int64 { return at },
+			Reply: func(uint64, int, []byte) []time.Duration { return []time.Duration{100 * time.Microsecond} }}
+		cfg := b.cfg
+		cfg.Clock, cfg.Workers, cfg.Schedule = nil, 3, constant(t, 3000, 200*time.Millisecond)
+		cfg.Open = func(c backend.Config) (backend.Sender, backend.Receiver, error) {
+			if c.Worker == 1 && (c.Stamps || !enough) {
+				return nil, nil, os.NewSyscallError("socket", syscall.EMFILE)
+			}
+			return fake.Open(c)
+		}
+		res, err := Run(context.Background(), cfg)
+		switch {
+		case !enough:
+			if res != nil || !errors.Is(err, syscall.EMFILE) {
+				t.Errorf("result %v, error %v: want too many open files", res, err)
+			}
+		case err != nil || res.Ledger.Sent != 600 || res.Segments != nil || len(res.Backend.Notes) != 1 || !strings.Contains(res.Backend.Notes[0], "stamps: none"):
+			t.Errorf("%+v, %v: want all sent, no segments and a note", res, err)
+		}
+		if err := fake.Check(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
