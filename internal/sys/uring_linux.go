@@ -108,12 +108,6 @@ func URingRegisterBufRing(fd int, reg *URingBufReg) error {
 	return err
 }
 
-// URingUnregisterBufRing removes a ring of provided buffers.
-func URingUnregisterBufRing(fd int, group uint16) error {
-	_, err := uringRegister(fd, IORING_UNREGISTER_PBUF_RING, unsafe.Pointer(&URingBufReg{Group: group}), 1)
-	return err
-}
-
 // URingRegisterNAPI turns busy polling of the NAPI instances behind the ring's sockets on (6.9); n is overwritten with the
 // setting before.
 func URingRegisterNAPI(fd int, n *URingNAPI) error {
