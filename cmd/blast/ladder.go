@@ -394,9 +394,19 @@ func (c *climber) progress(p ladder.Progress) {
 		fmt.Fprintf(os.Stderr, "step %d (at most %d), %s: %s asked ...\n", p.N, p.Most, p.Phase, stats.FormatPPS(p.PPS))
 		return
 	}
-	x := p.Step
-	fmt.Fprintf(os.Stderr, "\x1b[A\r\x1b[Kstep %d (at most %d), %s: %s asked, %s replied, p99 %s, generator at %.0f %% (%s): %s\n", p.N, p.Most, p.Phase,
-		stats.FormatPPS(p.PPS), stats.FormatPPS(x.ThroughputPPS), stats.FormatNS(x.Result.Latency.P99), 100*x.Water, x.WaterOf, report.OutcomeWord(x.Outcome))
+	fmt.Fprintf(os.Stderr, "\x1b[A\r\x1b[Kstep %d (at most %d), %s: %s asked, %s\n", p.N, p.Most, p.Phase, stats.FormatPPS(p.PPS), stepSays(p.Step))
+}
+
+// stepSays is a finished step in few words. One way there are no replies to speak of, and without a single one no latency.
+func stepSays(x *stats.Step) string {
+	got := stats.FormatPPS(x.Result.Rate.AchievedPPS) + " sent"
+	if x.Result.Config.Mode == stats.ModeEcho {
+		got = stats.FormatPPS(x.ThroughputPPS) + " replied"
+	}
+	if x.Result.Latency.Count > 0 {
+		got += ", p99 " + stats.FormatNS(x.Result.Latency.P99)
+	}
+	return fmt.Sprintf("%s, generator at %.0f %% (%s): %s", got, 100*x.Water, x.WaterOf, report.OutcomeWord(x.Outcome))
 }
 
 // duration says how long it may take: what the steps of a whole climb take, and the most.

@@ -267,3 +267,29 @@ func TestTargetGone(t *testing.T) {
 		t.Errorf("exit %d: %s%s", o.code, o.stdout, o.stderr)
 	}
 }
+
+// TestStepSays: the line of a finished step names no figure that was not measured.
+func TestStepSays(t *testing.T) {
+	step := func(mode string, n uint64) *stats.Step {
+		x := &stats.Step{Outcome: stats.OutcomeHeld, Water: 0.5, WaterOf: "duty"}
+		x.Result.Config.Mode, x.Result.Rate.AchievedPPS, x.Result.Latency.Count, x.Result.Latency.P99 = mode, 2000, n, 5_000_000
+		if mode == stats.ModeEcho && n > 0 {
+			x.ThroughputPPS = 1000
+		}
+		return x
+	}
+	const rest = ", generator at 50 % (duty): held"
+	for _, c := range []struct {
+		why  string
+		x    *stats.Step
+		want string
+	}{
+		{"replies", step(stats.ModeEcho, 7), "1.00 kpps replied, p99 5.00 ms" + rest},
+		{"a target that went silent has a throughput, and no latency", step(stats.ModeEcho, 0), "0 pps replied" + rest},
+		{"one way", step(stats.ModeOneway, 0), "2.00 kpps sent" + rest},
+	} {
+		if got := stepSays(c.x); got != c.want {
+			t.Errorf("%s: %q, want %q", c.why, got, c.want)
+		}
+	}
+}
