@@ -67,8 +67,9 @@ func skipsNamed(tr *tree) []finding {
 	return out
 }
 
-// optionalFeatures are what CI does not promise: runs that are asked for by name, through their own make target, and what
-// the kernel of the build machines is built without (bond: CONFIG_BONDING; vlan: 802.1Q).
+// optionalFeatures are what MUST_RUN does not hold: runs that are asked for by name, through their own make target, and what
+// the kernel of the build machines is built without (bond: CONFIG_BONDING; vlan: 802.1Q). These run in the guest of internal/vm, whose init.sh
+// forbids to skip them.
 var optionalFeatures = []string{"bench", "bond", "fuzz", "vlan", "vm"}
 
 // mustRunLine is the line of the Makefile with the features that make check forbids to skip.
